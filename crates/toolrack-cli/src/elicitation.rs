@@ -233,22 +233,22 @@ fn field_prompt(field: &Field) -> String {
     let name = shown(field.display_name());
     let about = field.description.as_ref().map(|about| format!(" ({})", shown(about)));
     let options = match &field.kind {
-        FieldKind::Choice { options, .. } | FieldKind::MultiChoice { options, .. } => {
+        FieldKind::Choice { options } | FieldKind::MultiChoice { options, .. } => {
             let numbered = (1..).zip(options);
             let lines = numbered.map(|(n, option)| format!("\n    {n}. {}", shown(&option.title)));
             lines.chain(["\n   ".to_owned()]).collect()
         }
         _ => String::new(),
     };
-    let default = match (field.kind.default_value(), field.required) {
-        (Some(default), _) => format!(" [{}]", shown(&display_value(default))),
+    let default = match (&field.default, field.required) {
+        (Some(default), _) => format!(" [{}]", shown(&display_value(default.clone()))),
         (None, true) => String::new(),
         (None, false) => " (optional)".to_owned(),
     };
     let kind = match &field.kind {
-        FieldKind::Boolean { .. } => " y/n",
-        FieldKind::Number { .. } => " number",
-        FieldKind::Integer { .. } => " integer",
+        FieldKind::Boolean => " y/n",
+        FieldKind::Number { is_integer: false, .. } => " number",
+        FieldKind::Number { is_integer: true, .. } => " integer",
         FieldKind::MultiChoice { .. } => " comma-separated numbers",
         _ => "",
     };
@@ -263,7 +263,7 @@ fn parse_answer(
     typed: &str,
 ) -> Result<Option<FieldValue>, String> {
     let answer = match typed {
-        "" => field.kind.default_value(),
+        "" => field.default.clone(),
         typed => Some(parse_value(&field.kind, typed)?),
     };
     let content = answer.iter().map(|value| (field.name.clone(), value.clone())).collect();
@@ -278,20 +278,20 @@ fn parse_answer(
 
 fn parse_value(kind: &FieldKind, typed: &str) -> Result<FieldValue, String> {
     match kind {
-        FieldKind::Boolean { .. } => match typed.to_ascii_lowercase().as_str() {
+        FieldKind::Boolean => match typed.to_ascii_lowercase().as_str() {
             "y" | "yes" | "true" => Ok(FieldValue::Boolean(true)),
             "n" | "no" | "false" => Ok(FieldValue::Boolean(false)),
             _ => Err("type y or n".to_owned()),
         },
-        FieldKind::Integer { .. } => {
+        FieldKind::Number { is_integer: true, .. } => {
             let number = typed.parse::<i64>().map(Number::from);
             number.map(FieldValue::Number).map_err(|_no_number| "type an integer".to_owned())
         }
-        FieldKind::Number { .. } => {
+        FieldKind::Number { is_integer: false, .. } => {
             let number = typed.parse::<Number>();
             number.map(FieldValue::Number).map_err(|_no_number| "type a number".to_owned())
         }
-        FieldKind::Choice { options, .. } => parse_choice(options, typed).map(FieldValue::Text),
+        FieldKind::Choice { options } => parse_choice(options, typed).map(FieldValue::Text),
         FieldKind::MultiChoice { options, .. } => {
             let all: Result<Vec<String>, String> =
                 typed.split(',').map(|choice| parse_choice(options, choice.trim())).collect();

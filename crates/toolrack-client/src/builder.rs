@@ -3,19 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use toolrack_mcp::{ClientCapabilities, Implementation};
+use toolrack_mcp::{ClientCapabilities, Implementation, Revision};
 
-use crate::client::McpClient;
-use crate::connect;
 use crate::connect::{ConnectStep, OnConnectStep};
-use crate::connector::Connector;
-use crate::error::ConnectError;
 use crate::server_requests::ClientHandler;
 use crate::timeouts::{Limits, Timeouts};
-use crate::version_detection::{DetectedVersion, EraChoice};
+use crate::version_detection::EraChoice;
 
-/// Options of a connection. Made by [`McpClient::builder`].
-#[derive(Clone)]
+/// Options of a connection. Made by [`McpClient::builder`](crate::McpClient::builder).
+#[derive(Clone, Default)]
 #[must_use = "does nothing until it connects"]
 pub struct ClientBuilder {
     pub(crate) name: Box<str>,
@@ -24,20 +20,9 @@ pub struct ClientBuilder {
     pub(crate) timeouts: Timeouts,
     pub(crate) limits: Limits,
     pub(crate) era: EraChoice,
-    pub(crate) known_version: Option<DetectedVersion>,
+    pub(crate) known_version: Option<Revision>,
     pub(crate) handler: Option<Arc<dyn ClientHandler>>,
-    pub(crate) list_changes: ListChanges,
     pub(crate) on_step: Option<OnConnectStep>,
-}
-
-/// Whether to subscribe to list changes of a modern server. Legacy servers send them without a subscription.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ListChanges {
-    /// Subscribe to every list for which the server declares `listChanged`.
-    #[default]
-    Subscribe,
-    /// Do not subscribe. For short-lived connections.
-    Ignore,
 }
 
 impl ClientBuilder {
@@ -47,18 +32,7 @@ impl ClientBuilder {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..Implementation::default()
         };
-        Self {
-            name: name.into(),
-            client,
-            capabilities: ClientCapabilities::default(),
-            timeouts: Timeouts::default(),
-            limits: Limits::default(),
-            era: EraChoice::default(),
-            known_version: None,
-            handler: None,
-            list_changes: ListChanges::default(),
-            on_step: None,
-        }
+        Self { name: name.into(), client, ..Self::default() }
     }
 
     /// Sets the client info sent to the server. Defaults to Toolrack.
@@ -85,8 +59,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Passes the result of an earlier [`McpClient::detected_version`], which saves the probe.
-    pub fn known_version(mut self, version: Option<DetectedVersion>) -> Self {
+    /// Passes the [`McpClient::revision`](crate::McpClient::revision) of an earlier connection, which saves the probe.
+    pub fn known_version(mut self, version: Option<Revision>) -> Self {
         self.known_version = version;
         self
     }
@@ -99,29 +73,11 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets whether to subscribe to list changes.
-    pub fn list_changes(mut self, list_changes: ListChanges) -> Self {
-        self.list_changes = list_changes;
-        self
-    }
-
     /// Sets a callback for connect progress. A step may be reported twice: a server that exits on the probe is
     /// started again.
     pub fn on_step(mut self, on_step: OnConnectStep) -> Self {
         self.on_step = Some(on_step);
         self
-    }
-
-    /// Opens a transport, negotiates a version, and lists the tools. [`Timeouts::startup`] limits the whole
-    /// attempt; after a failure, closing the transport comes on top.
-    ///
-    /// # Cancel safety
-    /// Dropping the future drops the transport and ends the server process, if one was started.
-    pub async fn connect_with(
-        self,
-        connector: Arc<dyn Connector>,
-    ) -> Result<McpClient, ConnectError> {
-        connect::connect(self, connector).await
     }
 
     pub(crate) fn report_step(&self, step: ConnectStep) {

@@ -7,18 +7,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::Value;
-use serde_json::value::RawValue;
 use tokio::time::timeout;
 use toolrack_mcp::{
     Arguments, CallToolParams, CompleteParams, Completion, CompletionArgument, CompletionContext,
     CompletionRef, DiscoverParams, Era, ErrorCode, GetPromptParams, GetPromptResult,
-    Implementation, LogLevel, Method, Notification, PingParams, Prompt, ReadResourceParams,
-    ReadResourceResult, Resource, ResourceTemplate, Revision, RootsListChanged, ServerCapabilities,
-    SetLevelParams, SubscribeParams, SubscriptionFilter, Tool, ToolCallResult, UnsubscribeParams,
+    Implementation, LogLevel, Method, PingParams, Prompt, ReadResourceParams, ReadResourceResult,
+    Resource, ResourceTemplate, Revision, ServerCapabilities, SetLevelParams, SubscribeParams,
+    SubscriptionFilter, Tool, ToolCallResult, UnsubscribeParams,
 };
 use toolrack_transport::{CloseReason, NoParams, RawJson, TransportStats};
 use tracing::Instrument as _;
@@ -34,7 +34,6 @@ use crate::session::{Session, decode};
 use crate::subscriptions::Subscription;
 use crate::task_polling::CANCEL_TIMEOUT;
 use crate::tool::{McpToolDef, McpToolResult};
-use crate::version_detection::DetectedVersion;
 
 /// Maximum number of resource subscriptions of one modern server. Each is an open request.
 const MAX_SUBSCRIPTIONS: usize = 256;
@@ -98,7 +97,8 @@ impl McpClient {
         self.session.server.instructions.as_deref()
     }
 
-    /// Negotiated protocol revision.
+    /// Negotiated protocol revision. Worth storing while the server's configuration is unchanged, for
+    /// [`ClientBuilder::known_version`]; a legacy one only for some days, because the server may be upgraded.
     pub fn revision(&self) -> Revision {
         self.session.revision()
     }
@@ -108,11 +108,6 @@ impl McpClient {
         self.session.era()
     }
 
-    /// The detected version, to store and pass to [`ClientBuilder::known_version`] next time.
-    pub fn detected_version(&self) -> DetectedVersion {
-        DetectedVersion::new(self.revision())
-    }
-
     /// Counters of malformed, late and oversize messages.
     pub fn transport_stats(&self) -> TransportStats {
         self.session.transport.stats()
@@ -120,7 +115,7 @@ impl McpClient {
 
     /// Number of server requests left unanswered, because the modern era has none or because the queue was full.
     pub fn n_ignored_requests(&self) -> u64 {
-        self.session.incoming.ignored()
+        self.session.incoming.ignored.load(Ordering::Relaxed)
     }
 
     /// The tools as last fetched. After a `list_changed` notification they are fetched again automatically.
@@ -154,7 +149,7 @@ impl McpClient {
         arguments: &Value,
     ) -> Result<McpToolResult, CallError> {
         let options = CallOptions::default();
-        let raw = self.call_tool_with(tool, Arguments::Value(arguments), &options).await?;
+        let raw = self.call_tool_raw(tool, Arguments::Value(arguments), &options).await?;
         McpToolResult::read(raw)
     }
 
@@ -168,31 +163,18 @@ impl McpClient {
         arguments: &Value,
         options: &CallOptions,
     ) -> Result<ToolCallResult<'static>, CallError> {
-        let raw = self.call_tool_with(tool, Arguments::Value(arguments), options).await?;
-        parse(&raw).map(ToolCallResult::into_owned)
+        let raw = self.call_tool_raw(tool, Arguments::Value(arguments), options).await?;
+        decode::<CallToolParams<'_>>(&raw)
     }
 
-    /// Calls a tool and returns the result as raw JSON. Neither the arguments nor the result are decoded.
+    /// Calls a tool and returns the result as raw JSON, undecoded. Raw arguments are not decoded either.
     ///
     /// Departs from spec 2025-06-18, tools §Output Schema: structured content is not validated against its
     /// schema here, because most callers forward it. The decoding caller validates.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call and notifies the server.
-    pub fn call_tool_raw(
-        &self,
-        tool: &str,
-        arguments: &RawValue,
-        options: &CallOptions,
-    ) -> impl Future<Output = Result<RawJson, CallError>> {
-        self.call_tool_with(tool, Arguments::Raw(arguments), options)
-    }
-
-    /// Like [`call_tool_raw`](Self::call_tool_raw), with arguments as a `Value` or as raw JSON.
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call and notifies the server.
-    pub async fn call_tool_with(
+    pub async fn call_tool_raw(
         &self,
         tool: &str,
         arguments: Arguments<'_>,
@@ -200,7 +182,8 @@ impl McpClient {
     ) -> Result<RawJson, CallError> {
         let session = &self.session;
         session.require("tools", |has| has.tools.is_some())?;
-        let params = CallToolParams::new(tool, Some(or_empty_object(arguments)));
+        let params =
+            CallToolParams { name: tool, arguments: Some(or_empty_object(arguments)), task: None };
         if session.needs_task(tool) {
             // Boxed: few tools need a task, and the future of a plain call should stay small.
             return Box::pin(session.call_as_task(params, options)).await;
@@ -248,7 +231,7 @@ impl McpClient {
         &self,
         uri: &str,
         options: &CallOptions,
-    ) -> Result<ReadResourceResult<'static>, CallError> {
+    ) -> Result<ReadResourceResult, CallError> {
         let outcome = self.read_resource_raw(uri, options).await;
         // Spec 2026-07-28, resources §Error Handling: both codes mean "resource not found".
         let raw = outcome.map_err(|error| match error {
@@ -270,7 +253,7 @@ impl McpClient {
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         self.session.require("resources", |has| has.resources.is_some())?;
-        self.session.send_multi_round_trip(&ReadResourceParams::new(uri), options).await
+        self.session.send_multi_round_trip(&ReadResourceParams { uri }, options).await
     }
 
     /// Gets a prompt, filled in with `arguments`.
@@ -300,7 +283,7 @@ impl McpClient {
     ) -> Result<RawJson, CallError> {
         self.session.require("prompts", |has| has.prompts.is_some())?;
         let arguments = (!arguments.is_empty()).then_some(arguments);
-        self.session.send_multi_round_trip(&GetPromptParams::new(name, arguments), options).await
+        self.session.send_multi_round_trip(&GetPromptParams { name, arguments }, options).await
     }
 
     /// Completes an argument. `resolved` holds the arguments that already have a value.
@@ -354,7 +337,7 @@ impl McpClient {
             resource_subscriptions: vec![uri.to_owned()],
             ..SubscriptionFilter::default()
         };
-        let mut subscription = Subscription::open(session, filter);
+        let subscription = Subscription::open(session, filter, None);
         // An early return drops the handle, which ends the subscription.
         let missing = subscription.acknowledged(session.timeouts.call).await?;
         if !missing.resource_subscriptions.is_empty() {
@@ -420,7 +403,7 @@ impl McpClient {
         if !declared || session.era() == Era::Modern {
             return Ok(());
         }
-        Ok(session.transport.notify(RootsListChanged::METHOD.as_str(), &NoParams).await?)
+        Ok(session.transport.notify(Method::RootsListChanged.as_str(), &NoParams).await?)
     }
 
     /// Closes the connection, ends the server process, and returns the close reason. Open calls fail.
@@ -469,11 +452,6 @@ fn or_empty_object(arguments: Arguments<'_>) -> Arguments<'_> {
         Arguments::Value(Value::Null) => Arguments::Value(&EMPTY_OBJECT),
         arguments => arguments,
     }
-}
-
-pub(crate) fn parse(raw: &RawJson) -> Result<ToolCallResult<'_>, CallError> {
-    ToolCallResult::parse(raw.as_bytes())
-        .map_err(|error| CallError::undecodable(Method::CallTool, error))
 }
 
 impl fmt::Debug for CallOptions {

@@ -11,9 +11,11 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_mcp::{Era, Method, Revision, SubscriptionFilter, Tool};
-use toolrack_transport::{CloseReason, ExitStatus, ProcessExit, TransportError, TransportStats};
+use toolrack_transport::{
+    CloseReason, Delivery, ExitStatus, ProcessExit, TransportError, TransportStats, deadline_after,
+};
 
-use crate::builder::{ClientBuilder, ListChanges};
+use crate::builder::ClientBuilder;
 use crate::client::McpClient;
 use crate::connector::Connector;
 use crate::error::{CallError, ConnectError, NotMcp};
@@ -23,46 +25,54 @@ use crate::request_meta::ToolParamHeaders;
 use crate::server_requests::ServerRequestHandler;
 use crate::session::{Session, run_session_task};
 use crate::subscriptions::Subscription;
-use crate::timeouts::deadline_after;
 
-#[tracing::instrument(name = "mcp.connect", skip_all, fields(server = &*options.name))]
-pub(crate) async fn connect(
-    options: ClientBuilder,
-    connector: Arc<dyn Connector>,
-) -> Result<McpClient, ConnectError> {
-    let waited = options.timeouts.startup_for(connector.launcher());
-    let deadline = deadline_after(waited);
-    let mut handshake = Handshake::new(&options, &*connector, deadline);
-    // `run` borrows the handshake, so a timeout leaves the open transport here to be closed.
-    let outcome =
-        timeout_at(deadline, handshake.run()).await.unwrap_or(Err(HandshakeError::TimedOut));
-    let (last_method, open) = (handshake.last_method, handshake.open);
-    let attempt = FailedAttempt { connector: &*connector, last_method, waited };
-    let (negotiated, open) = match (outcome, open) {
-        (Ok(negotiated), Some(open)) => (negotiated, open),
-        (Err(error), Some(OpenTransport { transport, .. })) => {
-            let stats = transport.stats();
-            return Err(attempt.connect_error(error, stats, transport.close().await));
-        }
-        // The transport did not open, so there is nothing to close.
-        (outcome, None) => {
-            let error = outcome.err().unwrap_or(HandshakeError::TimedOut);
-            return Err(attempt.connect_error(
-                error,
-                TransportStats::default(),
-                CloseReason::Closed,
-            ));
-        }
-    };
-    let list_changes = options.list_changes;
-    options.report_step(ConnectStep::ListingTools);
-    let client = McpClient { session: start_session(options, negotiated, open) };
-    let Err(error) = subscribe_and_list(&client, list_changes, deadline).await else {
-        return Ok(client);
-    };
-    let attempt = FailedAttempt { last_method: Method::ListTools, ..attempt };
-    let stats = client.transport_stats();
-    Err(attempt.connect_error(error, stats, client.close().await))
+impl ClientBuilder {
+    /// Opens a transport, negotiates a version, and lists the tools. [`Timeouts::startup`](crate::Timeouts::startup) limits the whole
+    /// attempt; after a failure, closing the transport comes on top.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the transport and ends the server process, if one was started.
+    #[tracing::instrument(name = "mcp.connect", skip_all, fields(server = &*self.name))]
+    pub async fn connect_with(
+        self,
+        connector: Arc<dyn Connector>,
+    ) -> Result<McpClient, ConnectError> {
+        let waited = self.timeouts.startup_for(connector.launcher());
+        let deadline = deadline_after(Instant::now(), waited);
+        let timed_out =
+            || HandshakeError::from(CallError::TimedOut { waited, delivery: Delivery::Unknown });
+        let attempt =
+            FailedAttempt { connector: &*connector, last_method: Method::Discover, waited };
+        let open = match timeout_at(deadline, OpenTransport::new(&self, &*connector)).await {
+            Ok(open) => open?,
+            // The transport did not open, so there is nothing to close.
+            Err(_elapsed) => return Err(attempt.timed_out(TransportStats::default())),
+        };
+        let mut handshake = Handshake::new(&self, &*connector, deadline, open);
+        // `run` borrows the handshake, so a timeout leaves the open transport here to be closed.
+        let outcome =
+            timeout_at(deadline, handshake.run()).await.unwrap_or_else(|_elapsed| Err(timed_out()));
+        let Handshake { open, last_method, .. } = handshake;
+        let negotiated = match outcome {
+            Ok(negotiated) => negotiated,
+            Err(error) => {
+                let attempt = FailedAttempt { last_method, ..attempt };
+                let stats = open.transport.stats();
+                return Err(attempt.connect_error(error, stats, open.transport.close().await));
+            }
+        };
+        self.report_step(ConnectStep::ListingTools);
+        let client = McpClient { session: start_session(self, negotiated, open) };
+        let listing = timeout_at(deadline, subscribe_and_list(&client.session));
+        let error = match listing.await {
+            Ok(Ok(())) => return Ok(client),
+            Ok(Err(error)) => error.into(),
+            Err(_elapsed) => timed_out(),
+        };
+        let attempt = FailedAttempt { last_method: Method::ListTools, ..attempt };
+        let stats = client.transport_stats();
+        Err(attempt.connect_error(error, stats, client.close().await))
+    }
 }
 
 /// Creates the session and spawns its background task.
@@ -102,31 +112,28 @@ fn start_session(
 }
 
 /// Subscribes before listing, so that no change is missed between the first list and the subscription.
-async fn subscribe_and_list(
-    client: &McpClient,
-    list_changes: ListChanges,
-    deadline: Instant,
-) -> Result<(), HandshakeError> {
-    let session = &client.session;
-    let work = async {
-        let filter = list_filter(session, list_changes);
-        if filter != SubscriptionFilter::default() {
-            let mut subscription = Subscription::open(session, filter);
-            subscription.established(session.transport.kind()).await;
-            *session.list_subscription.lock() = Some(subscription);
-        }
-        fetch_first_tools(session).await
-    };
-    match timeout_at(deadline, work).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(list_error(error)),
-        Err(_elapsed) => Err(HandshakeError::TimedOut),
+async fn subscribe_and_list(session: &Arc<Session>) -> Result<(), CallError> {
+    let filter = list_filter(session);
+    if filter != SubscriptionFilter::default() {
+        let subscription = Subscription::open(session, filter, None);
+        subscription.established(session.transport.kind()).await;
+        *session.list_subscription.lock() = Some(subscription);
+    }
+    // Servers before 2025-06-18 often have tools without declaring them, so they are asked; an error then
+    // means "no tools".
+    let is_declared = session.server.capabilities.tools.is_some();
+    if !is_declared && session.revision() >= Revision::R2025_06_18 {
+        return Ok(());
+    }
+    match session.fetch_list::<Tool>().await {
+        Err(CallError::Refused(_)) if !is_declared => Ok(()),
+        outcome => outcome.map(drop),
     }
 }
 
 /// The list changes to subscribe to: those the modern server declares.
-fn list_filter(session: &Session, list_changes: ListChanges) -> SubscriptionFilter {
-    if session.era() == Era::Legacy || list_changes == ListChanges::Ignore {
+fn list_filter(session: &Session) -> SubscriptionFilter {
+    if session.era() == Era::Legacy {
         return SubscriptionFilter::default();
     }
     let capabilities = &session.server.capabilities;
@@ -138,31 +145,6 @@ fn list_filter(session: &Session, list_changes: ListChanges) -> SubscriptionFilt
             .is_some_and(|resources| resources.list_changed),
         resource_subscriptions: Vec::new(),
     }
-}
-
-/// Servers before 2025-06-18 often have tools without declaring them, so they are asked; an error then
-/// means "no tools".
-async fn fetch_first_tools(session: &Session) -> Result<(), CallError> {
-    let declared = session.server.capabilities.tools.is_some();
-    let may_have_tools = session.revision() < Revision::R2025_06_18;
-    if !declared && !may_have_tools {
-        return Ok(());
-    }
-    match session.fetch_list::<Tool>().await {
-        Err(CallError::Refused(_)) if !declared => Ok(()),
-        outcome => outcome.map(drop),
-    }
-}
-
-fn list_error(error: CallError) -> HandshakeError {
-    let method = Method::ListTools;
-    HandshakeError::Failed(match error {
-        CallError::Refused(source) => ConnectError::Refused { method, source },
-        CallError::Undecodable { method, source } => ConnectError::Undecodable { method, source },
-        CallError::TimedOut { .. } => return HandshakeError::TimedOut,
-        CallError::Transport(source) => return HandshakeError::Closed(source.error),
-        other => ConnectError::Transport(TransportError::Parse(other.to_string())),
-    })
 }
 
 /// Context for the error of a failed attempt.
@@ -180,20 +162,30 @@ impl FailedAttempt<'_> {
         stats: TransportStats,
         reason: CloseReason,
     ) -> ConnectError {
+        let error = match error {
+            HandshakeError::Final(error) => return error,
+            HandshakeError::Request(error) => error,
+        };
         match error {
-            HandshakeError::Failed(error) => error,
-            HandshakeError::TimedOut => {
+            CallError::Refused(source) => {
+                ConnectError::Refused { method: self.last_method, source }
+            }
+            CallError::Undecodable { method, source } => {
+                ConnectError::Undecodable { method, source }
+            }
+            CallError::TimedOut { .. } => {
                 noise_error(&stats, 1).unwrap_or_else(|| self.timed_out(stats))
             }
             // A failed write is often only the symptom of an exited process, so the exit
             // status comes first.
-            HandshakeError::Closed(error) => match (error, reason) {
+            CallError::Transport(failure) => match (failure.error, reason) {
                 (TransportError::ProcessExited(exit), _) | (_, CloseReason::Exited(exit)) => {
                     exit_error(exit, stats)
                 }
                 (TransportError::Unauthorized(error), _) => ConnectError::NeedsAuth(error),
                 (error, _) => noise_error(&stats, 1).unwrap_or(ConnectError::Transport(error)),
             },
+            other => ConnectError::Transport(TransportError::Parse(other.to_string())),
         }
     }
 

@@ -42,15 +42,10 @@ const LAUNCHERS: &[&str] =
 /// Starts a child process per transport.
 #[derive(Debug, Clone)]
 pub struct StdioConnector {
-    definition: McpServerDef,
-    options: StdioOptions,
-}
-
-impl StdioConnector {
-    /// Creates a connector for a server command.
-    pub fn new(definition: McpServerDef, options: StdioOptions) -> Self {
-        Self { definition, options }
-    }
+    /// Command of the server.
+    pub definition: McpServerDef,
+    /// Options of the transport.
+    pub options: StdioOptions,
 }
 
 impl Connector for StdioConnector {
@@ -81,15 +76,10 @@ pub fn launcher_name(command: &str) -> Option<&str> {
 /// Opens an HTTP transport.
 #[derive(Debug, Clone)]
 pub struct HttpConnector {
-    definition: HttpServerDef,
-    options: HttpOptions,
-}
-
-impl HttpConnector {
-    /// Creates a connector for a server URL.
-    pub fn new(definition: HttpServerDef, options: HttpOptions) -> Self {
-        Self { definition, options }
-    }
+    /// URL of the server.
+    pub definition: HttpServerDef,
+    /// Options of the transport.
+    pub options: HttpOptions,
 }
 
 impl Connector for HttpConnector {
@@ -127,7 +117,7 @@ impl ClientBuilder {
         definition: McpServerDef,
         options: StdioOptions,
     ) -> Result<McpClient, ConnectError> {
-        self.connect_with(Arc::new(StdioConnector::new(definition, options))).await
+        self.connect_with(Arc::new(StdioConnector { definition, options })).await
     }
 
     /// Connects to a server over HTTP: Streamable HTTP or HTTP+SSE, either era.
@@ -139,7 +129,7 @@ impl ClientBuilder {
         definition: HttpServerDef,
         options: HttpOptions,
     ) -> Result<McpClient, ConnectError> {
-        self.connect_with(Arc::new(HttpConnector::new(definition, options))).await
+        self.connect_with(Arc::new(HttpConnector { definition, options })).await
     }
 }
 
@@ -152,7 +142,7 @@ mod tests {
         assert_eq!(launcher_name(command), expected);
         let command = command.to_owned();
         let definition = McpServerDef { command, ..McpServerDef::default() };
-        let connector = StdioConnector::new(definition, StdioOptions::default());
+        let connector = StdioConnector { definition, options: StdioOptions::default() };
         assert_eq!(connector.launcher(), expected);
     }
 

@@ -201,83 +201,84 @@ pub enum NotMcp {
 impl ConnectError {
     /// Suggested next step for the user.
     pub fn hint(&self) -> Option<String> {
-        match self {
-            ConnectError::Transport(TransportError::Spawn(fault)) => spawn_hint(fault),
-            ConnectError::Transport(error) => remote_hint(error).map(str::to_owned),
+        let hint = match self {
+            ConnectError::Transport(TransportError::Spawn(fault)) => return spawn_hint(fault),
+            ConnectError::Transport(error) => remote_hint(error)?,
             ConnectError::NeedsAuth(AuthError::LoginRequired { .. }) => {
-                Some("log in to the server, or configure a token".to_owned())
+                "log in to the server, or configure a token"
             }
             ConnectError::NeedsAuth(AuthError::Unregistered { .. }) => {
-                Some("create a token at the server and send it in the `Authorization` header".to_owned())
+                "create a token at the server and send it in the `Authorization` header"
             }
-            ConnectError::NeedsAuth(_) => {
-                Some("check the account, the token and the server URL".to_owned())
-            }
+            ConnectError::NeedsAuth(_) => "check the account, the token and the server URL",
             ConnectError::NotMcp(NotMcp::Echo) => {
-                Some("check the command: this program only echoes its input".to_owned())
+                "check the command: this program only echoes its input"
             }
-            ConnectError::NotMcp(NotMcp::Noise { .. }) => Some(
+            ConnectError::NotMcp(NotMcp::Noise { .. }) => {
                 "check the command and its arguments: many servers need a flag such as `--stdio`"
-                    .to_owned(),
-            ),
+            }
             ConnectError::Exited { exit, sample } => {
-                let exit_cause = exit_cause(&exit.stderr).or_else(|| exit_cause(sample.as_slice()));
                 let silent = "no output; run the command in a terminal to see why";
-                Some(exit_cause.unwrap_or_else(|| silent.to_owned()))
+                let cause = exit_cause(&exit.stderr).or_else(|| exit_cause(sample.as_slice()));
+                return Some(cause.unwrap_or_else(|| silent.to_owned()));
             }
-            ConnectError::TimedOut { still_installing: Some(launcher), .. } => Some(format!(
-                "`{launcher}` may still be installing the server; run it once in a terminal, or \
-                 increase `--startup-timeout` or `startup_timeout`"
-            )),
-            ConnectError::TimedOut { stats, .. } => Some(
-                exit_cause(&stats.stderr)
-                    .unwrap_or_else(|| "check the command, or increase the startup timeout".to_owned()),
-            ),
-            ConnectError::UnsupportedVersion { .. } => {
-                Some("try another release of the server".to_owned())
+            ConnectError::TimedOut { still_installing: Some(launcher), .. } => {
+                return Some(format!(
+                    "`{launcher}` may still be installing the server; run it once in a terminal, or \
+                     increase `--startup-timeout` or `startup_timeout`"
+                ));
             }
+            ConnectError::TimedOut { stats, .. } => match exit_cause(&stats.stderr) {
+                Some(cause) => return Some(cause),
+                None => "check the command, or increase the startup timeout",
+            },
+            ConnectError::UnsupportedVersion { .. } => "try another release of the server",
             ConnectError::Refused { method: Method::Discover, source } => {
-                let is_modern = ErrorCode(source.code).is_modern_only();
-                let legacy = "the server may support only the legacy era; allow both eras";
-                missing_capabilities(source).or((!is_modern).then(|| legacy.to_owned()))
+                match missing_capabilities(source) {
+                    Some(missing) => return Some(missing),
+                    None if ErrorCode(source.code).is_modern_only() => return None,
+                    None => "the server may support only the legacy era; allow both eras",
+                }
             }
-            ConnectError::Refused { .. } => None,
-            ConnectError::Undecodable { .. } => Some(
+            ConnectError::Refused { .. } => return None,
+            ConnectError::Undecodable { .. } => {
                 "check the URL or the command: the response is not from an MCP server, it may be a web page"
-                    .to_owned(),
-            ),
-        }
+            }
+        };
+        Some(hint.to_owned())
     }
 }
 
 fn spawn_hint(fault: &SpawnError) -> Option<String> {
-    let text = match fault {
+    let hint = match fault {
         SpawnError::NotFound { program, .. } => match program.as_str() {
-            "npx" | "npm" | "node" => "install Node.js, which includes it".to_owned(),
-            "uvx" | "uv" => "install uv, which includes it".to_owned(),
-            "bunx" | "bun" => "install Bun, which includes it".to_owned(),
-            "docker" => "install Docker, or start it".to_owned(),
-            _ => format!("install `{program}`, or use its full path"),
+            "npx" | "npm" | "node" => "install Node.js, which includes it",
+            "uvx" | "uv" => "install uv, which includes it",
+            "bunx" | "bun" => "install Bun, which includes it",
+            "docker" => "install Docker, or start it",
+            _ => return Some(format!("install `{program}`, or use its full path")),
         },
-        SpawnError::NoSuchFile(_) => "check the path of the command".to_owned(),
+        SpawnError::NoSuchFile(_) => "check the path of the command",
         SpawnError::NotExecutable(path) if path.is_dir() => {
-            "this is a directory; use the path of the program in it".to_owned()
+            "this is a directory; use the path of the program in it"
         }
         SpawnError::NotExecutable(path) => {
-            format!("make it executable with `chmod +x {}`", path.display())
+            return Some(format!("make it executable with `chmod +x {}`", path.display()));
         }
-        SpawnError::InvalidWorkingDir(_) => "check the working directory".to_owned(),
+        SpawnError::InvalidWorkingDir(_) => "check the working directory",
         // The file itself was found earlier, so its interpreter is missing.
         SpawnError::ExecFailed { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-            "its interpreter is missing: check the first line, which starts with `#!`".to_owned()
+            "its interpreter is missing: check the first line, which starts with `#!`"
         }
-        SpawnError::ExecFailed { program, .. } => format!(
-            "run `{}` in a terminal to check that it is executable and built for this machine",
-            program.display()
-        ),
+        SpawnError::ExecFailed { program, .. } => {
+            let program = program.display();
+            return Some(format!(
+                "run `{program}` in a terminal to check that it is executable and built for this machine"
+            ));
+        }
         _ => return None,
     };
-    Some(text)
+    Some(hint.to_owned())
 }
 
 fn remote_hint(error: &TransportError) -> Option<&'static str> {
@@ -304,8 +305,7 @@ fn missing_capabilities(error: &JsonRpcError) -> Option<String> {
 }
 
 fn ours() -> String {
-    let versions: Vec<String> =
-        Revision::ALL.iter().map(|revision| revision.as_str().to_owned()).collect();
+    let versions: Vec<String> = Revision::ALL.iter().map(ToString::to_string).collect();
     list(&versions)
 }
 

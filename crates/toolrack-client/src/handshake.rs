@@ -7,27 +7,27 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 use toolrack_mcp::{
-    DecodeError, DiscoverParams, DiscoverResult, EmptyResult, Era, InitializeParams,
-    InitializeResult, Initialized, Method, Notification, Request, RequestResult, Revision,
-    TASKS_EXTENSION,
+    DiscoverParams, EmptyResult, Era, InitializeParams, InitializeResult, Method, Request,
+    Revision, TASKS_EXTENSION,
 };
 use toolrack_transport::{
-    JsonRpcError, NoParams, OnCancel, OutgoingRequest, ProtocolMode, RawJson, RequestTimeout,
-    Transport, TransportError, TransportKind, TransportStats,
+    NoParams, OnCancel, OutgoingRequest, ProtocolMode, RequestError, RequestTimeout, Transport,
+    TransportError, TransportKind, TransportStats,
 };
 
 use crate::builder::ClientBuilder;
 use crate::connect::ConnectStep;
 use crate::connector::Connector;
-use crate::error::{ConnectError, NotMcp};
+use crate::error::{CallError, ConnectError, NotMcp};
 use crate::incoming::{IncomingRouter, ProtocolPhase};
 use crate::request_meta::{MetaTemplate, PerRequestMeta, RequestWithMeta};
-use crate::session::{ServerInfo, respond};
+use crate::session::{ServerInfo, decode, respond};
 use crate::version_detection::{ProbeTimeout, Reply, Step, TransportChoice, VersionDetection};
 
 /// Number of stdout lines without a single message after which a program counts as not MCP.
@@ -37,14 +37,26 @@ const NOISE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Probe timeout behind a launcher, which may have to install the server first.
 const LAUNCHER_PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn serialize_error(error: serde_json::Error) -> HandshakeError {
-    HandshakeError::Failed(ConnectError::Transport(TransportError::Serialize(error)))
-}
-
 /// An open transport and the router of its incoming messages.
 pub(crate) struct OpenTransport {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) incoming: Arc<IncomingRouter>,
+}
+
+impl OpenTransport {
+    pub(crate) async fn new(
+        options: &ClientBuilder,
+        connector: &dyn Connector,
+    ) -> Result<Self, ConnectError> {
+        options.report_step(ConnectStep::Opening);
+        let incoming = Arc::new(IncomingRouter::new(&options.name, options.handler.clone()));
+        let handler = Arc::clone(&incoming) as Arc<dyn toolrack_transport::IncomingHandler>;
+        let transport = connector.open(handler).await.map_err(ConnectError::Transport)?;
+        // The transport needs the router to open, so the router learns its transport only now.
+        incoming.set_transport(&transport);
+        options.report_step(ConnectStep::Handshake);
+        Ok(Self { transport, incoming })
+    }
 }
 
 /// Result of a successful handshake.
@@ -60,74 +72,54 @@ pub(crate) struct Handshake<'a> {
     connector: &'a dyn Connector,
     deadline: Instant,
     /// Current transport.
-    pub(crate) open: Option<OpenTransport>,
+    pub(crate) open: OpenTransport,
     /// Method of the last request.
     pub(crate) last_method: Method,
     detection: VersionDetection,
     server: ServerInfo,
-    /// Last reply, unless it was good.
-    failed: Option<FailedReply>,
+    /// Error of the last request that failed.
+    failed: Option<CallError>,
     /// Error response to `initialize`. It tells more than a failed second probe.
-    initialize_error: Option<FailedReply>,
+    initialize_error: Option<CallError>,
 }
 
 /// Why a handshake stopped; the transport is not closed yet.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     /// A final error.
-    Failed(ConnectError),
-    /// The server or its output closed.
-    Closed(TransportError),
-    /// The startup timeout elapsed.
-    TimedOut,
+    #[error(transparent)]
+    Final(#[from] ConnectError),
+    /// A request failed. Its meaning depends on why the transport closes.
+    #[error(transparent)]
+    Request(#[from] CallError),
 }
 
-/// A reply other than a good response.
-enum FailedReply {
-    Malformed(DecodeError),
-    /// HTTP status that rejects this kind of request.
-    Declined(TransportError),
-    Error(JsonRpcError),
-    TimedOut,
-    Closed(TransportError),
-    Unavailable(TransportError),
-}
-
-impl FailedReply {
-    fn reply<T>(&self) -> Reply<'_, T> {
-        match self {
-            FailedReply::Malformed(_) | FailedReply::Declined(_) => Reply::Malformed,
-            FailedReply::Error(error) => Reply::Error(error),
-            FailedReply::TimedOut => Reply::TimedOut,
-            FailedReply::Closed(_) => Reply::Closed,
-            FailedReply::Unavailable(_) => Reply::Unavailable,
+/// The error of a handshake request.
+fn request_error(method: Method, failure: RequestError, kind: TransportKind) -> CallError {
+    match failure.error {
+        TransportError::Parse(_) | TransportError::Oversize { .. } => {
+            CallError::unexpected(method, failure.to_string())
         }
+        // A server that does not read its stdin fills the queue; that is as silent as no response.
+        TransportError::QueueFull { .. } if kind == TransportKind::Stream => {
+            CallError::TimedOut { waited: Duration::ZERO, delivery: failure.delivery }
+        }
+        _ => CallError::from(failure),
     }
+}
 
-    /// Classifies a transport error for version detection. On a stream, silence and a closed pipe may come from
-    /// a server that does not know the probe; over HTTP they only say that the server is unavailable.
-    fn classify(error: TransportError, medium: TransportKind) -> Self {
-        match (error, medium) {
-            (TransportError::JsonRpc(error), _) => FailedReply::Error(error),
-            (error @ (TransportError::Parse(_) | TransportError::Oversize { .. }), _) => {
-                let error: serde_json::Error = serde::de::Error::custom(error);
-                FailedReply::Malformed(DecodeError::from(error))
-            }
-            (
-                // A server that does not read its stdin fills the queue; that is as silent
-                // as no response.
-                TransportError::Timeout(_) | TransportError::QueueFull { .. },
-                TransportKind::Stream,
-            ) => FailedReply::TimedOut,
-            (error, TransportKind::Stream) => FailedReply::Closed(error),
-            (TransportError::Status { code, text }, TransportKind::RequestResponse)
-                if is_about_request(code) =>
-            {
-                // Kept apart from `Malformed` for the error message only; for detection both
-                // mean "not modern".
-                FailedReply::Declined(TransportError::Status { code, text })
-            }
-            (error, TransportKind::RequestResponse) => FailedReply::Unavailable(error),
-        }
+/// Classifies an error for version detection. On a stream, silence and a closed pipe may come from a server that
+/// does not know the probe; over HTTP they only say that the server is unavailable.
+fn failed_reply<T>(error: &CallError, kind: TransportKind) -> Reply<'_, T> {
+    match error {
+        CallError::Refused(error) => Reply::Error(error),
+        CallError::Undecodable { .. } => Reply::Malformed,
+        CallError::TimedOut { .. } if kind == TransportKind::Stream => Reply::TimedOut,
+        _ if kind == TransportKind::Stream => Reply::Closed,
+        CallError::Transport(RequestError {
+            error: TransportError::Status { code, .. }, ..
+        }) if is_about_request(*code) => Reply::Malformed,
+        _ => Reply::Unavailable,
     }
 }
 
@@ -142,6 +134,7 @@ impl<'a> Handshake<'a> {
         options: &'a ClientBuilder,
         connector: &'a dyn Connector,
         deadline: Instant,
+        open: OpenTransport,
     ) -> Self {
         let detection = VersionDetection::new(options.era, options.known_version);
         let detection = match connector.launcher() {
@@ -152,7 +145,7 @@ impl<'a> Handshake<'a> {
             options,
             connector,
             deadline,
-            open: None,
+            open,
             last_method: Method::Discover,
             detection,
             server: ServerInfo::default(),
@@ -163,7 +156,6 @@ impl<'a> Handshake<'a> {
 
     /// Performs steps until the version is negotiated or there is nothing left to try.
     pub(crate) async fn run(&mut self) -> Result<Negotiated, HandshakeError> {
-        self.open().await?;
         let mut step = self.detection.first_step();
         loop {
             step = match step {
@@ -177,41 +169,20 @@ impl<'a> Handshake<'a> {
                 }
                 Step::Done(revision) => return self.finish(revision).await,
                 Step::Unsupported(theirs) => {
-                    return Err(HandshakeError::Failed(ConnectError::UnsupportedVersion {
-                        theirs,
-                    }));
+                    return Err(ConnectError::UnsupportedVersion { theirs }.into());
                 }
                 Step::Fail => return Err(self.take_error()),
             };
         }
     }
 
-    async fn open(&mut self) -> Result<(), HandshakeError> {
-        self.options.report_step(ConnectStep::Opening);
-        let incoming =
-            Arc::new(IncomingRouter::new(&self.options.name, self.options.handler.clone()));
-        let handler = Arc::clone(&incoming) as Arc<dyn toolrack_transport::IncomingHandler>;
-        let transport = self
-            .connector
-            .open(handler)
-            .await
-            .map_err(|error| HandshakeError::Failed(ConnectError::Transport(error)))?;
-        // The transport needs the router to open, so the router learns its transport only now.
-        incoming.set_transport(&transport);
-        self.open = Some(OpenTransport { transport, incoming });
-        self.options.report_step(ConnectStep::Handshake);
-        Ok(())
-    }
-
     /// The old transport stays in `self` until it has closed, so that a timeout in between still closes it.
     async fn select_transport(&mut self, choice: TransportChoice) -> Result<(), HandshakeError> {
-        if choice == TransportChoice::Current {
-            return Ok(());
+        if choice == TransportChoice::New {
+            self.open.transport.close().await;
+            self.open = OpenTransport::new(self.options, self.connector).await?;
         }
-        if let Some(open) = &self.open {
-            open.transport.close().await;
-        }
-        self.open().await
+        Ok(())
     }
 
     async fn probe(
@@ -222,7 +193,7 @@ impl<'a> Handshake<'a> {
         let meta = self.meta(revision)?;
         // Leave time for `initialize` on a server that ignores the probe.
         let max_wait = self.options.timeouts.startup / 3;
-        let wait = match (wait, self.medium(), self.connector.launcher()) {
+        let wait = match (wait, self.open.transport.kind(), self.connector.launcher()) {
             // Over HTTP, a probe timeout is never followed by `initialize`, so no time is kept back.
             (ProbeTimeout::Long, _, _) | (_, TransportKind::RequestResponse, _) => self.remaining(),
             (ProbeTimeout::Short, _, None) => self.options.timeouts.probe.min(max_wait),
@@ -233,19 +204,22 @@ impl<'a> Handshake<'a> {
         // Before the request: a message that arrives with the response must already find
         // the new phase.
         self.set_phase(ProtocolPhase::Probing, ProtocolMode::Stateless(revision.as_str()));
-        match self.request(&DiscoverParams {}, &meta, wait).await? {
-            Ok(DiscoverResult {
-                server, capabilities, instructions, supported_versions, ..
-            }) => {
-                self.server = ServerInfo { implementation: server, capabilities, instructions };
-                Ok(self.detection.on_discover(Reply::Ok(&supported_versions)))
+        Ok(match self.request(&DiscoverParams {}, &meta, wait).await? {
+            Ok(result) => {
+                self.server = ServerInfo {
+                    implementation: result.server_info().cloned(),
+                    capabilities: result.capabilities,
+                    instructions: result.instructions,
+                };
+                self.detection.on_discover(Reply::Ok(&result.supported_versions))
             }
-            Err(failed) => {
-                let step = self.detection.on_discover(failed.reply());
-                self.failed = Some(failed);
-                Ok(step)
+            Err(error) => {
+                let step =
+                    self.detection.on_discover(failed_reply(&error, self.open.transport.kind()));
+                self.failed = Some(error);
+                step
             }
-        }
+        })
     }
 
     async fn initialize(&mut self, revision: Revision) -> Result<Step, HandshakeError> {
@@ -261,23 +235,22 @@ impl<'a> Handshake<'a> {
         } else {
             self.remaining()
         };
-        match self.request(&params, &MetaTemplate::default(), wait).await? {
-            Ok(InitializeResult {
-                server, capabilities, instructions, protocol_version, ..
-            }) => {
+        Ok(match self.request(&params, &MetaTemplate::default(), wait).await? {
+            Ok(InitializeResult { server, capabilities, instructions, protocol_version }) => {
                 self.server = ServerInfo { implementation: server, capabilities, instructions };
-                Ok(self.detection.on_initialize(revision, Reply::Ok(&protocol_version)))
+                self.detection.on_initialize(revision, Reply::Ok(&protocol_version))
             }
-            Err(failed) => {
-                let step = self.detection.on_initialize(revision, failed.reply());
+            Err(error) => {
+                let reply = failed_reply(&error, self.open.transport.kind());
+                let step = self.detection.on_initialize(revision, reply);
                 // An error response is kept apart from `failed`, which a second probe overwrites.
-                match failed {
-                    FailedReply::Error(_) => self.initialize_error = Some(failed),
-                    _ => self.failed = Some(failed),
+                match error {
+                    CallError::Refused(_) => self.initialize_error = Some(error),
+                    _ => self.failed = Some(error),
                 }
-                Ok(step)
+                step
             }
-        }
+        })
     }
 
     /// Spec 2025-11-25, lifecycle §Initialization: `initialized` follows the response, before any other message.
@@ -289,9 +262,9 @@ impl<'a> Handshake<'a> {
             }
             Era::Legacy => {
                 self.set_phase(ProtocolPhase::Legacy, ProtocolMode::Session(revision.as_str()));
-                let Some(open) = &self.open else { return Err(HandshakeError::TimedOut) };
-                let sent = open.transport.notify(Initialized::METHOD.as_str(), &NoParams).await;
-                sent.map_err(|failure| HandshakeError::Closed(failure.error))?;
+                let initialized = Method::Initialized.as_str();
+                let sent = self.open.transport.notify(initialized, &NoParams).await;
+                sent.map_err(CallError::Transport)?;
                 MetaTemplate::default()
             }
         };
@@ -304,11 +277,9 @@ impl<'a> Handshake<'a> {
         params: &P,
         meta: &MetaTemplate,
         wait: Duration,
-    ) -> Result<Result<P::Result, FailedReply>, HandshakeError> {
+    ) -> Result<Result<P::Result, CallError>, HandshakeError> {
         self.last_method = P::METHOD;
-        let Some(OpenTransport { transport, incoming }) = &self.open else {
-            return Err(HandshakeError::TimedOut);
-        };
+        let OpenTransport { transport, incoming } = &self.open;
         let params = RequestWithMeta { template: meta, params, meta: PerRequestMeta::default() };
         let request = transport.request(OutgoingRequest {
             method: P::METHOD.as_str(),
@@ -322,34 +293,29 @@ impl<'a> Handshake<'a> {
         let outcome = tokio::select! {
             biased;
             outcome = request => outcome,
-            proof = detect_non_server(&**transport, incoming) => return Err(HandshakeError::Failed(proof)),
+            proof = detect_non_server(&**transport, incoming) => return Err(proof.into()),
         };
         Ok(match outcome {
             Ok(raw) => decode::<P>(&raw),
-            Err(failure) => Err(FailedReply::classify(failure.error, transport.kind())),
+            Err(failure) => Err(request_error(P::METHOD, failure, transport.kind())),
         })
     }
 
     fn meta(&self, revision: Revision) -> Result<MetaTemplate, HandshakeError> {
+        let serialize_error = |error| ConnectError::Transport(TransportError::Serialize(error));
         let mut capabilities = Cow::Borrowed(&self.options.capabilities);
         // Spec 2026-07-28, extensions: declare the extension only to a server that has it.
         if self.server.capabilities.extensions.contains_key(TASKS_EXTENSION) {
             let no_settings = RawValue::from_string("{}".to_owned()).map_err(serialize_error)?;
             capabilities.to_mut().extensions.insert(TASKS_EXTENSION.to_owned(), no_settings);
         }
-        MetaTemplate::for_modern(revision, &self.options.client, &capabilities)
-            .map_err(serialize_error)
+        let template = MetaTemplate::for_modern(revision, &self.options.client, &capabilities);
+        Ok(template.map_err(serialize_error)?)
     }
 
-    fn set_phase(&self, phase: ProtocolPhase, dialect: ProtocolMode) {
-        if let Some(open) = &self.open {
-            open.incoming.set_phase(phase);
-            open.transport.set_protocol_mode(dialect);
-        }
-    }
-
-    fn medium(&self) -> TransportKind {
-        self.open.as_ref().map_or(TransportKind::Stream, |open| open.transport.kind())
+    fn set_phase(&self, phase: ProtocolPhase, mode: ProtocolMode) {
+        self.open.incoming.set_phase(phase);
+        self.open.transport.set_protocol_mode(mode);
     }
 
     fn remaining(&self) -> Duration {
@@ -357,36 +323,19 @@ impl<'a> Handshake<'a> {
     }
 
     fn take_error(&mut self) -> HandshakeError {
-        let (method, failed) = match (self.initialize_error.take(), self.failed.take()) {
-            (Some(error), _) => (Method::Initialize, error),
-            (None, Some(failed)) => (self.last_method, failed),
-            (None, None) => return HandshakeError::TimedOut,
-        };
-        match failed {
-            FailedReply::Malformed(source) => {
-                HandshakeError::Failed(ConnectError::Undecodable { method, source })
-            }
-            FailedReply::Error(source) => {
-                HandshakeError::Failed(ConnectError::Refused { method, source })
-            }
-            FailedReply::TimedOut | FailedReply::Unavailable(TransportError::Timeout(_)) => {
-                HandshakeError::TimedOut
-            }
-            FailedReply::Closed(error)
-            | FailedReply::Unavailable(error)
-            | FailedReply::Declined(error) => HandshakeError::Closed(error),
+        let refused = self.initialize_error.take();
+        if refused.is_some() {
+            self.last_method = Method::Initialize;
         }
+        let closed = || CallError::Transport(RequestError::not_sent(TransportError::Shutdown));
+        refused.or(self.failed.take()).unwrap_or_else(closed).into()
     }
-}
-
-fn decode<P: Request>(raw: &RawJson) -> Result<P::Result, FailedReply> {
-    P::Result::decode(raw.as_bytes()).map_err(FailedReply::Malformed)
 }
 
 /// Answers pings until the program proves not to be an MCP server: by an echo, or by endless text.
 async fn detect_non_server(transport: &dyn Transport, incoming: &IncomingRouter) -> ConnectError {
     loop {
-        if incoming.saw_echo() {
+        if incoming.saw_echo.load(Ordering::Acquire) {
             return ConnectError::NotMcp(NotMcp::Echo);
         }
         // Spec 2025-11-25, lifecycle: `ping` is the one request that a server may
@@ -395,7 +344,7 @@ async fn detect_non_server(transport: &dyn Transport, incoming: &IncomingRouter)
             respond(transport, &id, Ok(EmptyResult {}));
         }
         // The transport reports only the first few unreadable lines and counts the rest, so poll the counter.
-        if incoming.saw_noise() {
+        if incoming.saw_noise.load(Ordering::Acquire) {
             if let Some(error) = noise_error(&transport.stats(), MAX_NOISE_LINES) {
                 return error;
             }
@@ -439,16 +388,19 @@ mod tests {
             _ => TransportError::StdoutNotAvailable,
         };
         let text = format!("{error:?}");
-        let name = |failed: FailedReply| match failed.reply::<()>() {
-            Reply::Ok(()) => "ok",
-            Reply::Malformed => "malformed",
-            Reply::Error(_) => "error",
-            Reply::TimedOut => "timed out",
-            Reply::Closed => "closed",
-            Reply::Unavailable => "unavailable",
+        let name = |error: TransportError, kind| {
+            let error = request_error(Method::Discover, RequestError::unknown(error), kind);
+            match failed_reply::<()>(&error, kind) {
+                Reply::Ok(()) => "ok",
+                Reply::Malformed => "malformed",
+                Reply::Error(_) => "error",
+                Reply::TimedOut => "timed out",
+                Reply::Closed => "closed",
+                Reply::Unavailable => "unavailable",
+            }
         };
-        let classified = [(error, TransportKind::Stream), (copy, TransportKind::RequestResponse)]
-            .map(|(error, medium)| name(FailedReply::classify(error, medium)));
+        let classified =
+            [name(error, TransportKind::Stream), name(copy, TransportKind::RequestResponse)];
         assert_eq!(classified, [stream, exchange], "{text}");
     }
 

@@ -21,7 +21,6 @@ use toolrack_transport::{CloseReason, IncomingHandler, RawJson, RequestId, Trans
 use crate::event::{Event, EventSender};
 use crate::progress::ProgressRoutes;
 use crate::server_requests::ClientHandler;
-
 use crate::subscriptions::Subscriptions;
 
 /// Server requests that wait for the session task, which takes them without blocking. When full, the server
@@ -40,15 +39,15 @@ pub(crate) struct IncomingRouter {
     /// Wakes the session task, or the handshake before there is one.
     pub(crate) wakeup: Notify,
     /// A line arrived that is not a message.
-    saw_noise: AtomicBool,
+    pub(crate) saw_noise: AtomicBool,
     /// One of our own requests came back.
-    saw_echo: AtomicBool,
+    pub(crate) saw_echo: AtomicBool,
     /// Number of changes per list.
     changes: [AtomicU64; 3],
     /// Number of new HTTP sessions after the server forgot the old one.
-    session_renewals: AtomicU64,
+    pub(crate) session_renewals: AtomicU64,
     /// Server requests left unanswered: not allowed in this era, or queue full.
-    ignored: AtomicU64,
+    pub(crate) ignored: AtomicU64,
     /// Ids of opened URL elicitations.
     open_urls: Mutex<Vec<String>>,
     pub(crate) progress: ProgressRoutes,
@@ -116,22 +115,9 @@ impl IncomingRouter {
         pings
     }
 
-    pub(crate) fn saw_echo(&self) -> bool {
-        self.saw_echo.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn saw_noise(&self) -> bool {
-        self.saw_noise.load(Ordering::Acquire)
-    }
-
     /// Number of `list_changed` notifications for a list.
     pub(crate) fn changes(&self, kind: ListKind) -> u64 {
         self.counter(kind).load(Ordering::Acquire)
-    }
-
-    /// Number of new HTTP sessions.
-    pub(crate) fn session_renewals(&self) -> u64 {
-        self.session_renewals.load(Ordering::Acquire)
     }
 
     /// Treats everything in `missed` as changed, after a gap in the subscription.
@@ -147,10 +133,6 @@ impl IncomingRouter {
         for uri in &missed.resource_subscriptions {
             self.events.emit(Event::ResourceUpdated { uri: uri.clone() });
         }
-    }
-
-    pub(crate) fn ignored(&self) -> u64 {
-        self.ignored.load(Ordering::Relaxed)
     }
 
     /// Records that the user agreed to open a URL.
@@ -209,9 +191,7 @@ impl IncomingRouter {
         if let Some(transport) = self.transport.get().and_then(Weak::upgrade) {
             transport.extend_deadline(Some(id));
         }
-        if !self.progress.is_empty() {
-            self.progress.report(id, progress);
-        }
+        self.progress.report(id, progress);
     }
 
     /// The handler runs in the transport's reader task, which all calls share, so it must not panic through.
@@ -225,19 +205,15 @@ impl IncomingRouter {
     /// Legacy: the server cancels its request. Modern: the server ends a subscription.
     fn on_cancelled(&self, cancelled: Cancelled) {
         let Some(id) = cancelled.request_id else { return };
-        if self.is_modern() {
+        if self.is_in(ProtocolPhase::Modern) {
             self.subscriptions.on_cancelled(&id);
         } else {
             self.enqueue(IncomingRequest::Cancelled(request_id(id)));
         }
     }
 
-    fn is_modern(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == ProtocolPhase::Modern as u8
-    }
-
-    fn is_probing(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == ProtocolPhase::Probing as u8
+    fn is_in(&self, phase: ProtocolPhase) -> bool {
+        self.phase.load(Ordering::Acquire) == phase as u8
     }
 
     /// Spec 2025-11-25, elicitation §URL mode: ignore unknown and completed ids.
@@ -261,9 +237,9 @@ impl IncomingRouter {
             self.saw_echo.store(true, Ordering::Release);
             self.wakeup.notify_one();
         }
-        if self.is_probing() {
+        if self.is_in(ProtocolPhase::Probing) {
             self.ignore("era not detected yet");
-        } else if self.is_modern() {
+        } else if self.is_in(ProtocolPhase::Modern) {
             // Spec 2026-07-28, basic §Responses: servers send no requests, and clients no responses.
             self.ignore("not allowed in the modern era");
         } else {
@@ -293,7 +269,7 @@ impl IncomingHandler for IncomingRouter {
     }
 
     fn on_notification(&self, method: &str, params: Option<RawJson>) {
-        if self.is_probing() {
+        if self.is_in(ProtocolPhase::Probing) {
             return;
         }
         let params = params.as_ref().map_or(&b""[..], RawJson::as_bytes);

@@ -72,7 +72,7 @@ mod timeouts;
 mod tool;
 mod version_detection;
 
-pub use builder::{ClientBuilder, ListChanges};
+pub use builder::ClientBuilder;
 pub use client::{CallOptions, McpClient};
 pub use connect::{ConnectStep, OnConnectStep};
 pub use connector::{Connector, HttpConnector, StdioConnector, launcher_name};
@@ -84,4 +84,4 @@ pub use request_meta::ForwardedFor;
 pub use server_requests::{ClientHandler, RawServerRequest, SamplingError};
 pub use timeouts::{Limits, MCP_REQUEST_TIMEOUT_SECS, Timeouts};
 pub use tool::{McpToolDef, McpToolResult, parse_tool_result, parse_tools_list};
-pub use version_detection::{DetectedVersion, EraChoice};
+pub use version_detection::EraChoice;

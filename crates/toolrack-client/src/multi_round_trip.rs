@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
 use tokio::time::sleep;
 use toolrack_mcp::{
-    CallToolParams, Elicitation, ElicitationResult, Era, ErrorCode, ErrorData, GetPromptParams,
-    InputRequest, InputRequired, InputResponse, InputResponses, ReadResourceParams, Request,
-    ResultType, Revision, Tool, UrlElicitation,
+    Elicitation, ElicitationResult, Era, ErrorCode, InputRequest, InputRequired, InputResponse,
+    InputResponses, Request, ResultType, Revision, Tool, UrlElicitation, WithInput,
 };
-use toolrack_transport::{BoxFuture, JsonRpcError, RawJson};
+use toolrack_transport::{JsonRpcError, RawJson};
 
 use crate::client::CallOptions;
 use crate::error::CallError;
@@ -24,68 +24,9 @@ use crate::session::Session;
 /// Delay before a repeat when the server requested no input, so that it is not polled in a busy loop.
 const EMPTY_ROUND_DELAY: Duration = Duration::from_millis(250);
 
-/// A request that can be repeated with input responses.
-pub(crate) trait MultiRoundTrip: Request + Sync {
-    /// Repeats the request. Boxed, because the parameters of a repeat have a shorter lifetime than those of
-    /// the first request, which a generic caller cannot name.
-    fn resend<'b>(
-        &'b self,
-        session: &'b Session,
-        round: InputRound<'b>,
-    ) -> BoxFuture<'b, Result<RawJson, CallError>>;
-}
-
-/// Additions to a repeated request.
-#[derive(Clone, Copy)]
-pub(crate) struct InputRound<'b> {
-    responses: Option<&'b InputResponses>,
-    state: Option<&'b str>,
-    options: &'b CallOptions,
-}
-
-macro_rules! multi_round_trip {
-    ($($params:ident;)*) => {
-        $(impl MultiRoundTrip for $params<'_> {
-            fn resend<'b>(
-                &'b self,
-                session: &'b Session,
-                round: InputRound<'b>,
-            ) -> BoxFuture<'b, Result<RawJson, CallError>> {
-                let InputRound { responses, state, options } = round;
-                let params = $params { input_responses: responses, request_state: state, ..*self };
-                Box::pin(async move { session.send(&params, options, WantProgress::Yes).await })
-            }
-        })*
-    };
-}
-
-multi_round_trip! {
-    CallToolParams;
-    GetPromptParams;
-    ReadResourceParams;
-}
-
-/// Reaction to an `input_required` result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
-    /// Answer the input requests and repeat.
-    Answer,
-    /// Wait and repeat.
-    Wait,
-    /// Too many rounds.
-    Stop,
-}
-
-fn next_step(input: &InputRequired, n_rounds: u32, max_rounds: u32) -> Next {
-    if n_rounds >= max_rounds {
-        return Next::Stop;
-    }
-    if input.input_requests.is_empty() { Next::Wait } else { Next::Answer }
-}
-
 impl Session {
     /// Sends a request and answers input requests until the result is complete.
-    pub(crate) async fn send_multi_round_trip<P: MultiRoundTrip>(
+    pub(crate) async fn send_multi_round_trip<P: Request + Sync>(
         self: &Arc<Self>,
         params: &P,
         options: &CallOptions,
@@ -110,7 +51,7 @@ impl Session {
     }
 
     /// Forwards a request of another client. That client answers input requests, so the result is returned as is.
-    async fn forward<P: MultiRoundTrip>(
+    async fn forward<P: Request + Sync>(
         &self,
         params: &P,
         options: &CallOptions,
@@ -118,9 +59,10 @@ impl Session {
     ) -> Result<RawJson, CallError> {
         // A legacy server has no place for responses and state in its params.
         if self.era() == Era::Modern && forwarded.has_input() {
-            let (responses, state) =
+            let (input_responses, request_state) =
                 (forwarded.input_responses.as_ref(), forwarded.request_state.as_deref());
-            return params.resend(self, InputRound { responses, state, options }).await;
+            let repeated = WithInput { params, input_responses, request_state };
+            return self.send(&repeated, options, WantProgress::Yes).await;
         }
         match self.send(params, options, WantProgress::Yes).await {
             // The headers are ours; every other error belongs to the original client.
@@ -134,7 +76,7 @@ impl Session {
     }
 
     /// Repeats the request once if its error allows that, else returns the error.
-    async fn retry_after_error<P: MultiRoundTrip>(
+    async fn retry_after_error<P: Request + Sync>(
         &self,
         params: &P,
         options: &CallOptions,
@@ -147,10 +89,22 @@ impl Session {
             self.fetch_list::<Tool>().await?;
             return self.send(params, options, WantProgress::Yes).await;
         }
-        self.retry_after_urls(params, options, error).await
+        // Spec 2025-11-25, elicitation §URL mode: a server may reject a request until the user has opened some
+        // URLs; then the request is repeated once.
+        let Some(urls) = self.required_urls(&error) else { return Err(CallError::Refused(error)) };
+        for url in urls {
+            let request = InputRequest::Elicitation(Elicitation::Url(url));
+            let answer = self.request_handler.handle(&self.incoming, request).await;
+            // A URL that the user did not accept makes the same error certain, so it is not
+            // asked for again.
+            let Ok(InputResponse::Elicitation(ElicitationResult::Accept { .. })) = answer else {
+                return Err(CallError::Refused(error));
+            };
+        }
+        self.send(params, options, WantProgress::Yes).await
     }
 
-    async fn run_rounds<P: MultiRoundTrip>(
+    async fn run_rounds<P: Request + Sync>(
         self: &Arc<Self>,
         params: &P,
         options: &CallOptions,
@@ -160,22 +114,22 @@ impl Session {
         loop {
             let input = InputRequired::parse(raw.as_bytes())
                 .map_err(|error| CallError::undecodable(P::METHOD, error))?;
-            let responses = match next_step(&input, n_rounds, self.limits.input_rounds) {
-                Next::Stop => return Err(CallError::TooManyRounds { rounds: n_rounds }),
-                Next::Wait => {
-                    sleep(EMPTY_ROUND_DELAY).await;
-                    None
-                }
-                // Only the answers of this round; the server keeps earlier ones in
-                // its request state.
-                Next::Answer => Some(self.answer_input_requests(input.input_requests).await?),
+            if n_rounds >= self.limits.input_rounds {
+                return Err(CallError::TooManyRounds { rounds: n_rounds });
+            }
+            let responses = if input.input_requests.is_empty() {
+                sleep(EMPTY_ROUND_DELAY).await;
+                None
+            } else {
+                // Only the answers of this round; the server keeps earlier ones in its request state.
+                Some(self.answer_input_requests(input.input_requests).await?)
             };
             n_rounds += 1;
-            // From this round's result: without a state in it, the repeat must not send
-            // an older one.
-            let state = input.request_state.as_deref();
-            let round = InputRound { responses: responses.as_ref(), state, options };
-            raw = params.resend(self, round).await?;
+            // The state is that of this round's result: without one in it, the repeat must not send an older one.
+            let (input_responses, request_state) =
+                (responses.as_ref(), input.request_state.as_deref());
+            let repeated = WithInput { params, input_responses, request_state };
+            raw = self.send(&repeated, options, WantProgress::Yes).await?;
             match self.result_type(&raw) {
                 ResultType::InputRequired => {}
                 ResultType::Task => return self.poll_task::<P>(raw, options).await,
@@ -199,80 +153,24 @@ impl Session {
                 method,
                 reason: error.to_string(),
             })?;
-            responses.push(key, response);
+            responses.0.push((key, response));
         }
         Ok(responses)
     }
 
-    /// Spec 2025-11-25, elicitation §URL mode: a server may reject a request until the user has opened some
-    /// URLs; then the request is repeated once.
-    async fn retry_after_urls<P: MultiRoundTrip>(
-        &self,
-        params: &P,
-        options: &CallOptions,
-        error: JsonRpcError,
-    ) -> Result<RawJson, CallError> {
-        match self.required_urls(&error) {
-            Some(urls) => self.open_urls(params, options, urls, error).await,
-            None => Err(CallError::Refused(error)),
-        }
-    }
-
     fn required_urls(&self, error: &JsonRpcError) -> Option<Vec<UrlElicitation>> {
-        let code = ErrorCode(error.code);
+        #[derive(Deserialize)]
+        struct ErrorData {
+            elicitations: Vec<UrlElicitation>,
+        }
         // The error code exists in this revision only; in the modern era URLs arrive
         // as input requests.
-        let expected =
+        let is_expected =
             self.revision() == Revision::R2025_11_25 && self.request_handler.supports_urls();
-        if code != ErrorCode::URL_ELICITATION_REQUIRED || !expected {
+        if ErrorCode(error.code) != ErrorCode::URL_ELICITATION_REQUIRED || !is_expected {
             return None;
         }
-        let data = serde_json::to_vec(error.data.as_ref()?).ok()?;
-        match ErrorData::from_code(code, &data) {
-            Some(ErrorData::UrlElicitationRequired(urls)) => Some(urls),
-            _ => None,
-        }
-    }
-
-    async fn open_urls<P: MultiRoundTrip>(
-        &self,
-        params: &P,
-        options: &CallOptions,
-        urls: Vec<UrlElicitation>,
-        error: JsonRpcError,
-    ) -> Result<RawJson, CallError> {
-        for url in urls {
-            let request = InputRequest::Elicitation(Elicitation::Url(url));
-            let answer = self.request_handler.handle(&self.incoming, request).await;
-            // A URL that the user did not accept makes the same error certain, so it is not
-            // asked for again.
-            let Ok(InputResponse::Elicitation(ElicitationResult::Accept { .. })) = answer else {
-                return Err(CallError::Refused(error));
-            };
-        }
-        self.send(params, options, WantProgress::Yes).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(raw: &str, n_rounds: u32, expected: Next) {
-        let input = InputRequired::parse(raw.as_bytes()).unwrap();
-        assert_eq!(next_step(&input, n_rounds, 3), expected, "{raw} {n_rounds}");
-    }
-
-    #[test]
-    fn rounds_are_limited_and_delayed() {
-        let asks = r#"{"inputRequests":{"r":{"method":"roots/list"}}}"#;
-        let waits = r#"{"requestState":"s"}"#;
-        check(asks, 0, Next::Answer);
-        check(asks, 2, Next::Answer);
-        check(asks, 3, Next::Stop);
-        check(waits, 0, Next::Wait);
-        check(waits, 3, Next::Stop);
-        check(r#"{"inputRequests":{},"requestState":"s"}"#, 1, Next::Wait);
+        let data = ErrorData::deserialize(error.data.as_ref()?).ok()?;
+        Some(data.elicitations)
     }
 }

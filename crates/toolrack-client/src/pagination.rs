@@ -13,15 +13,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use toolrack_mcp::{
-    ErrorCode, ListEntry, ListKind, ListPage, ListPromptsParams, ListResourceTemplatesParams,
-    ListResourcesParams, ListToolsParams, Prompt, Resource, ResourceTemplate, SkippedEntry, Tool,
+    ErrorCode, ListEntry, ListKind, ListPage, ListParams, Prompt, Resource, ResourceTemplate,
+    SkippedEntry, Tool,
 };
-use toolrack_transport::BoxFuture;
+use toolrack_transport::deadline_after;
 
 use crate::client::CallOptions;
 use crate::error::CallError;
 use crate::session::Session;
-use crate::timeouts::{Limits, deadline_after};
+use crate::timeouts::Limits;
 
 /// Upper limit of a server's TTL.
 const MAX_TTL: Duration = Duration::from_hours(24);
@@ -84,13 +84,6 @@ pub(crate) trait Paginated: ListEntry + Send + Sync + 'static {
     /// The list whose changes invalidate the cache.
     const KIND: ListKind;
 
-    /// Requests one page.
-    fn fetch_page<'a>(
-        session: &'a Session,
-        cursor: Option<&'a str>,
-        options: &'a CallOptions,
-    ) -> BoxFuture<'a, Result<ListPage<Self>, CallError>>;
-
     fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>>;
 
     /// Removes entries that this transport must not offer.
@@ -98,18 +91,9 @@ pub(crate) trait Paginated: ListEntry + Send + Sync + 'static {
 }
 
 macro_rules! paginated {
-    ($($item:ident $params:ident $kind:ident $slot:ident $(, $filter:item)?;)*) => {
+    ($($item:ident $kind:ident $slot:ident $(, $filter:item)?;)*) => {
         $(impl Paginated for $item {
             const KIND: ListKind = ListKind::$kind;
-
-            fn fetch_page<'a>(
-                session: &'a Session,
-                cursor: Option<&'a str>,
-                options: &'a CallOptions,
-            ) -> BoxFuture<'a, Result<ListPage<Self>, CallError>> {
-                let params = $params { cursor };
-                Box::pin(async move { session.call(&params, options).await })
-            }
 
             fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>> {
                 &cache.$slot
@@ -121,16 +105,16 @@ macro_rules! paginated {
 }
 
 paginated! {
-    Tool ListToolsParams Tools tools, fn filter(session: &Session, list: &mut List<Self>) {
+    Tool Tools tools, fn filter(session: &Session, list: &mut List<Self>) {
         if session.is_stateless() {
             session.param_headers.update(list);
         }
         // After the headers, which may remove tools.
         session.update_task_tools(list);
     };
-    Prompt ListPromptsParams Prompts prompts;
-    Resource ListResourcesParams Resources resources;
-    ResourceTemplate ListResourceTemplatesParams Resources templates;
+    Prompt Prompts prompts;
+    Resource Resources resources;
+    ResourceTemplate Resources templates;
 }
 
 impl Session {
@@ -159,18 +143,9 @@ impl Session {
         // Read before the first request, so that a change during the fetch leaves the cached list stale.
         let changes = self.incoming.changes(T::KIND);
         // One deadline for all pages: a timeout per page would let 1,000 slow pages take hours.
-        let deadline = deadline_after(self.timeouts.call);
-        let mut restart = Restart::Allowed;
-        let builder = loop {
-            match self.fetch_pages::<T>(deadline, restart).await? {
-                Some(builder) => break builder,
-                None => restart = Restart::Used,
-            }
-        };
-        // Limited, so that no server keeps its list in the cache for good.
-        let ttl = builder.ttl.unwrap_or_default().min(MAX_TTL);
+        let deadline = deadline_after(Instant::now(), self.timeouts.call);
+        let ListBuilder { mut list, ttl, .. } = self.fetch_pages::<T>(deadline).await?;
         let fresh_until = (!ttl.is_zero()).then(|| Instant::now() + ttl);
-        let mut list = builder.list;
         T::filter(self, &mut list);
         let list = Arc::new(list);
         let mut cached = T::cache_slot(&self.list_cache).lock();
@@ -183,26 +158,28 @@ impl Session {
         Ok(list)
     }
 
-    /// Fetches page after page. `None` if the server rejects its own cursor.
+    /// Fetches page after page.
     async fn fetch_pages<T: Paginated>(
         &self,
         deadline: Instant,
-        restart: Restart,
-    ) -> Result<Option<ListBuilder<T>>, CallError> {
-        let mut builder = ListBuilder::new(&self.limits);
+    ) -> Result<ListBuilder<T>, CallError> {
+        let mut builder = ListBuilder::new(self.limits);
         let mut cursor: Option<String> = None;
+        let mut is_restarted = false;
         loop {
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            let options = CallOptions::within(remaining);
-            let page = match T::fetch_page(self, cursor.as_deref(), &options).await {
+            let options = CallOptions::within(deadline.saturating_duration_since(Instant::now()));
+            let params = ListParams::<T>::new(cursor.as_deref());
+            let page = match Box::pin(self.call(&params, &options)).await {
                 // Spec 2025-11-25, pagination §Error Handling: the error for an invalid cursor. A server that
                 // no longer knows its own cursor gets one restart.
                 Err(CallError::Refused(error))
                     if ErrorCode(error.code) == ErrorCode::INVALID_PARAMS
                         && cursor.is_some()
-                        && restart == Restart::Allowed =>
+                        && !is_restarted =>
                 {
-                    return Ok(None);
+                    is_restarted = true;
+                    (builder, cursor) = (ListBuilder::new(self.limits), None);
+                    continue;
                 }
                 // The last page got only the rest of the time; the error names the whole.
                 Err(CallError::TimedOut { delivery, .. }) => {
@@ -212,17 +189,10 @@ impl Session {
             };
             cursor = builder.add(page);
             if cursor.is_none() {
-                return Ok(Some(builder));
+                return Ok(builder);
             }
         }
     }
-}
-
-/// Whether the list may be restarted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Restart {
-    Allowed,
-    Used,
 }
 
 /// A list under construction.
@@ -232,21 +202,14 @@ struct ListBuilder<T> {
     cursors: HashSet<String>,
     n_pages: usize,
     /// Shortest TTL of all pages.
-    ttl: Option<Duration>,
-    max_pages: usize,
-    max_entries: usize,
+    ttl: Duration,
+    limits: Limits,
 }
 
 impl<T> ListBuilder<T> {
-    fn new(limits: &Limits) -> Self {
-        Self {
-            list: List::default(),
-            cursors: HashSet::new(),
-            n_pages: 0,
-            ttl: None,
-            max_pages: limits.pages,
-            max_entries: limits.entries,
-        }
+    fn new(limits: Limits) -> Self {
+        // Limited, so that no server keeps its list in the cache for good.
+        Self { list: List::default(), cursors: HashSet::new(), n_pages: 0, ttl: MAX_TTL, limits }
     }
 
     /// Adds a page and returns the cursor of the next one, or `None` at the end.
@@ -258,10 +221,10 @@ impl<T> ListBuilder<T> {
         self.list.skipped.extend(renumbered);
         self.n_pages += 1;
         // The list is fresh only as long as its shortest-lived page.
-        self.ttl = Some(self.ttl.map_or(page.cache.ttl, |ttl| ttl.min(page.cache.ttl)));
-        let remaining = self.max_entries.saturating_sub(self.list.items.len());
-        if self.list.items.len() > self.max_entries {
-            self.list.items.truncate(self.max_entries);
+        self.ttl = self.ttl.min(page.ttl);
+        let (n_entries, max_entries) = (self.list.items.len(), self.limits.entries);
+        if n_entries > max_entries {
+            self.list.items.truncate(max_entries);
             return self.truncate(Truncated::TooManyEntries);
         }
         // An empty cursor is a valid cursor.
@@ -270,10 +233,10 @@ impl<T> ListBuilder<T> {
             return self.truncate(Truncated::RepeatedCursor);
         }
         // Only with a next cursor: a list of exactly the maximum is complete.
-        if remaining == 0 {
+        if n_entries == max_entries {
             return self.truncate(Truncated::TooManyEntries);
         }
-        if self.n_pages >= self.max_pages {
+        if self.n_pages >= self.limits.pages {
             return self.truncate(Truncated::TooManyPages);
         }
         Some(cursor)
@@ -338,8 +301,6 @@ impl ListDebounce {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_mcp::CacheHint;
-
     use super::*;
 
     /// Adds pages, given as entry count and next cursor; compares the number of pages and entries, and the
@@ -347,13 +308,13 @@ mod tests {
     #[track_caller]
     fn check(pages: &[(usize, Option<&str>)], expected: (usize, usize, Option<Truncated>)) {
         let limits = Limits { pages: 4, entries: 10, ..Limits::default() };
-        let mut builder = ListBuilder::new(&limits);
+        let mut builder = ListBuilder::new(limits);
         for (n_items, cursor) in pages {
             let page = ListPage {
                 items: vec![(); *n_items],
                 next_cursor: cursor.map(str::to_owned),
                 skipped: Vec::new(),
-                cache: CacheHint::default(),
+                ttl: Duration::ZERO,
             };
             if builder.add(page).is_none() {
                 break;
@@ -382,17 +343,15 @@ mod tests {
 
     #[test]
     fn skipped_entries_keep_their_list_index() {
-        let limits = Limits::default();
-        let mut builder = ListBuilder::new(&limits);
+        let mut builder = ListBuilder::new(Limits::default());
         for (items, cursor) in [(vec![1, 2], Some("a")), (vec![3], None)] {
             let skipped = vec![SkippedEntry { index: 1, name: None, reason: "odd".to_owned() }];
             let next_cursor = cursor.map(str::to_owned);
             let ttl = Duration::from_secs(u64::try_from(items.len()).unwrap());
-            let cache = CacheHint { ttl, ..CacheHint::default() };
-            builder.add(ListPage { items, next_cursor, skipped, cache });
+            builder.add(ListPage { items, next_cursor, skipped, ttl });
         }
         let indexes: Vec<usize> = builder.list.skipped.iter().map(|entry| entry.index).collect();
-        assert_eq!((indexes.as_slice(), builder.ttl), (&[1, 4][..], Some(Duration::from_secs(1))));
+        assert_eq!((indexes.as_slice(), builder.ttl), (&[1, 4][..], Duration::from_secs(1)));
     }
 }
 

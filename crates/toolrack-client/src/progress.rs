@@ -3,7 +3,6 @@
 //! **Invariant:** a progress callback runs in its caller's task, so a slow callback delays no other call.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,11 +48,6 @@ impl ProgressRoutes {
         reports.push_back(progress);
         drop(reports);
         queue.wakeup.notify_one();
-    }
-
-    /// Lets the reader task skip reports when no call wants any.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.routes.lock().is_empty()
     }
 
     pub(crate) fn receiver<'a>(&'a self, on_progress: &'a OnProgress) -> ProgressReceiver<'a> {
@@ -107,12 +101,6 @@ impl Drop for ProgressReceiver<'_> {
     }
 }
 
-impl fmt::Debug for ProgressReceiver<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProgressReceiver").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use toolrack_mcp::ProgressToken;
@@ -121,7 +109,7 @@ mod tests {
 
     fn progress(done: u32) -> Progress {
         Progress {
-            token: ProgressToken::from(7),
+            token: ProgressToken::Integer(7),
             progress: f64::from(done),
             total: None,
             message: None,
@@ -142,7 +130,7 @@ mod tests {
         receiver.deliver_queued();
         assert_eq!(*values.lock(), [2.0]);
         drop(receiver);
-        assert!(routes.is_empty());
+        assert!(routes.routes.lock().is_empty());
     }
 
     #[test]

@@ -7,7 +7,6 @@
 //!
 //! **Invariant:** every accepted request gets exactly one response, unless the server cancels it: then none.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,17 +140,13 @@ impl ServerRequestError {
     pub(crate) fn to_error(&self) -> JsonRpcError {
         let (code, message) = match self {
             // To the server, an undeclared capability is a method that does not exist.
-            ServerRequestError::Undeclared => (ErrorCode::METHOD_NOT_FOUND, "Method not found"),
+            Self::Undeclared => (ErrorCode::METHOD_NOT_FOUND, "Method not found"),
             // Spec 2025-11-25, elicitation §Error Handling and sampling §Tools.
-            ServerRequestError::UndeclaredMode => {
-                (ErrorCode::INVALID_PARAMS, "this mode was not declared")
-            }
-            ServerRequestError::Invalid(error) => (ErrorCode::INVALID_PARAMS, error.as_str()),
-            ServerRequestError::Rejected => {
-                (ErrorCode::USER_REJECTED, "User rejected sampling request")
-            }
-            ServerRequestError::Failed(reason) => (ErrorCode::INTERNAL_ERROR, reason.as_str()),
-            ServerRequestError::TimedOut => (ErrorCode::INTERNAL_ERROR, "no answer in time"),
+            Self::UndeclaredMode => (ErrorCode::INVALID_PARAMS, "this mode was not declared"),
+            Self::Invalid(error) => (ErrorCode::INVALID_PARAMS, error.as_str()),
+            Self::Rejected => (ErrorCode::USER_REJECTED, "User rejected sampling request"),
+            Self::Failed(reason) => (ErrorCode::INTERNAL_ERROR, reason.as_str()),
+            Self::TimedOut => (ErrorCode::INTERNAL_ERROR, "no answer in time"),
         };
         JsonRpcError::new(code.0, message)
     }
@@ -226,9 +221,7 @@ impl ServerRequestHandler {
         let (form, url_id) = match &request {
             Elicitation::Form(form) if modes.form => (Some(form.clone()), None),
             Elicitation::Url(url) if self.supports_urls() => (None, url.elicitation_id.clone()),
-            Elicitation::Form(_) | Elicitation::Url(_) => {
-                return Err(ServerRequestError::UndeclaredMode);
-            }
+            _ => return Err(ServerRequestError::UndeclaredMode),
         };
         let outcome = timeout(self.timeout, handler.elicit(&self.server_name, request)).await;
         // No answer in time is a dismissal, not a refusal.
@@ -258,8 +251,7 @@ impl ServerRequestHandler {
         let Some(declared) = self.capabilities.sampling else {
             return Err(ServerRequestError::Undeclared);
         };
-        check_sampling(&params, declared)
-            .map_err(|error| ServerRequestError::Invalid(error.to_string()))?;
+        check_sampling(&params, declared).map_err(ServerRequestError::Invalid)?;
         match timeout(self.timeout, handler.sample(&self.server_name, params)).await {
             Ok(Ok(message)) => Ok(message),
             Ok(Err(SamplingError::RejectedByUser)) => Err(ServerRequestError::Rejected),
@@ -275,25 +267,11 @@ fn complete_form(
     mut content: toolrack_mcp::FormContent,
 ) -> Result<ElicitationResult, ServerRequestError> {
     form.schema.fill_defaults(&mut content);
-    match form.schema.validate(&content) {
-        Ok(()) => Ok(ElicitationResult::Accept { content: Some(content) }),
-        Err(errors) => {
-            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            Err(ServerRequestError::Failed(format!(
-                "the form was not filled in: {}",
-                errors.join("; ")
-            )))
-        }
-    }
-}
-
-impl fmt::Debug for ServerRequestHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerRequestHandler")
-            .field("server", &self.server_name)
-            .field("revision", &self.revision)
-            .finish_non_exhaustive()
-    }
+    form.schema.validate(&content).map_err(|errors| {
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        ServerRequestError::Failed(format!("the form was not filled in: {}", errors.join("; ")))
+    })?;
+    Ok(ElicitationResult::Accept { content: Some(content) })
 }
 
 /// Error code for too many requests at once. The protocol assigns it no meaning.
@@ -404,20 +382,17 @@ impl ServerRequests {
             Ok(finished) => finished,
             // A panic of the handler still gets a response.
             Err(panic) => {
-                let error =
-                    ServerRequestError::Failed("the request could not be handled".to_owned());
-                (panic.id(), Err(error.to_error()))
+                let message = "the request could not be handled";
+                (panic.id(), Err(JsonRpcError::new(ErrorCode::INTERNAL_ERROR.0, message)))
             }
         };
         // By task id, because a panic leaves nothing else.
         let Some(index) = self.open.iter().position(|open| open.task.id() == task) else { return };
         let open = self.open.swap_remove(index);
         match open.related_task {
-            Some(related_task) => {
-                session.respond(
-                    &open.id,
-                    outcome.and_then(|response| with_related_task(&response, &related_task)),
-                );
+            Some(task) => {
+                let outcome = outcome.and_then(|response| with_related_task(&response, &task));
+                session.respond(&open.id, outcome);
             }
             None => session.respond(&open.id, outcome),
         }
@@ -441,13 +416,11 @@ fn with_related_task(
     related_task: &RawValue,
 ) -> Result<Value, JsonRpcError> {
     let written = serde_json::to_value(answer).and_then(|mut answer| {
+        let task = serde_json::from_str(related_task.get())?;
         let members = answer.as_object_mut();
         let meta = members.map(|members| members.entry("_meta").or_insert_with(|| json!({})));
         if let Some(meta) = meta.and_then(Value::as_object_mut) {
-            meta.insert(
-                MetaKey::RELATED_TASK.to_owned(),
-                serde_json::from_str(related_task.get())?,
-            );
+            meta.insert(MetaKey::RELATED_TASK.to_owned(), task);
         }
         Ok(answer)
     });

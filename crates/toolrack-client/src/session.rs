@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -238,7 +238,7 @@ pub(crate) async fn run_session_task(session: Arc<Session>) {
         fetching: JoinSet::new(),
         restoring: JoinSet::new(),
         changes_seen: session.incoming.changes(ListKind::Tools),
-        renewals_seen: session.incoming.session_renewals(),
+        renewals_seen: session.incoming.session_renewals.load(Ordering::Acquire),
         extend_at: None,
         session,
     };
@@ -315,7 +315,7 @@ impl SessionTask {
 
     /// One restore at a time: an older attempt cannot serve a newer session.
     fn take_renewals(&mut self) {
-        let renewals = self.session.incoming.session_renewals();
+        let renewals = self.session.incoming.session_renewals.load(Ordering::Acquire);
         if renewals != self.renewals_seen {
             self.renewals_seen = renewals;
             // Not awaited: `join_next` in the loop reaps the aborted task.

@@ -45,6 +45,8 @@ struct SubscriptionEntry {
     ended: CancellationToken,
     /// The acknowledgment came too late to wait for, so changes before it may be missed.
     is_late: AtomicBool,
+    /// Why the state is [`SubscriptionState::Failed`].
+    failure: Mutex<Option<CallError>>,
 }
 
 /// Lifecycle of a subscription.
@@ -65,9 +67,6 @@ enum SubscriptionState {
 /// Handle of a subscription. Dropping it ends the subscription.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    state: watch::Receiver<SubscriptionState>,
-    failure: Arc<Mutex<Option<CallError>>>,
-    requested: SubscriptionFilter,
     entry: Arc<SubscriptionEntry>,
     _stop: DropGuard,
 }
@@ -113,88 +112,83 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    /// Opens a subscription.
-    pub(crate) fn open(session: &Arc<Session>, requested: SubscriptionFilter) -> Self {
-        Self::open_with(session, requested, None)
+    /// Opens a subscription. While it is open, the server sends log messages from `log_level` on.
+    pub(crate) fn open(
+        session: &Arc<Session>,
+        requested: SubscriptionFilter,
+        log_level: Option<LogLevel>,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let entry = Arc::new(SubscriptionEntry {
+            requested,
+            log_level,
+            state: watch::Sender::new(SubscriptionState::NotSent),
+            ended: CancellationToken::new(),
+            is_late: AtomicBool::new(false),
+            failure: Mutex::default(),
+        });
+        let task = SubscriptionTask {
+            session: Arc::clone(session),
+            entry: Arc::clone(&entry),
+            stop: stop.clone(),
+            id: AtomicU64::new(0),
+        };
+        session.tasks.spawn(task.run());
+        Self { entry, _stop: stop.drop_guard() }
     }
 
     /// Opens the same subscription with a log level, to replace this one. Changes before its acknowledgment count
     /// as missed.
     pub(crate) fn with_log_level(&self, session: &Arc<Session>, log_level: LogLevel) -> Self {
-        let replacement = Self::open_with(session, self.requested.clone(), Some(log_level));
+        let replacement = Self::open(session, self.entry.requested.clone(), Some(log_level));
         // The caller drops the old subscription before this one is granted, which leaves a gap.
         replacement.entry.is_late.store(true, Ordering::Release);
         replacement
     }
 
-    fn open_with(
-        session: &Arc<Session>,
-        requested: SubscriptionFilter,
-        log_level: Option<LogLevel>,
-    ) -> Self {
-        let (state, receiver) = watch::channel(SubscriptionState::NotSent);
-        let failure = Arc::default();
-        let stop = CancellationToken::new();
-        let entry = Arc::new(SubscriptionEntry {
-            requested: requested.clone(),
-            log_level,
-            state,
-            ended: CancellationToken::new(),
-            is_late: AtomicBool::new(false),
-        });
-        let task = SubscriptionTask {
-            session: Arc::clone(session),
-            entry: Arc::clone(&entry),
-            failure: Arc::clone(&failure),
-            stop: stop.clone(),
-            id: AtomicU64::new(0),
-        };
-        session.tasks.spawn(task.run());
-        Self { state: receiver, failure, requested, entry, _stop: stop.drop_guard() }
-    }
-
-    /// Waits until the request is sent, or has failed.
-    pub(crate) async fn sent(&mut self) {
-        wait_for(&mut self.state, |state| *state != SubscriptionState::NotSent).await;
-    }
-
     /// Waits until no change can be missed. A stream delivers in order, so the sent request suffices; parallel
     /// HTTP requests need the acknowledgment. If that is late, everything counts as changed when it arrives.
-    pub(crate) async fn established(&mut self, medium: TransportKind) {
-        if medium == TransportKind::Stream {
-            return self.sent().await;
+    pub(crate) async fn established(&self, kind: TransportKind) {
+        if kind == TransportKind::Stream {
+            self.wait_for(|state| *state != SubscriptionState::NotSent).await;
+            return;
         }
-        let is_settled = |state: &SubscriptionState| {
-            matches!(state, SubscriptionState::Active(_) | SubscriptionState::Failed)
-        };
         // A short wait, because the user waits too. A failure ends it as well: a server whose
         // subscriptions do not work still connects.
-        if timeout(ACK_TIMEOUT, wait_for(&mut self.state, is_settled)).await.is_err() {
+        if timeout(ACK_TIMEOUT, self.wait_for(SubscriptionState::is_settled)).await.is_err() {
             self.entry.is_late.store(true, Ordering::Release);
         }
     }
 
     /// Waits for the acknowledgment and returns the part of the filter that was not granted.
     pub(crate) async fn acknowledged(
-        &mut self,
+        &self,
         wait: Duration,
     ) -> Result<SubscriptionFilter, CallError> {
-        let is_settled = |state: &SubscriptionState| {
-            matches!(state, SubscriptionState::Active(_) | SubscriptionState::Failed)
-        };
-        match timeout(wait, wait_for(&mut self.state, is_settled)).await {
-            Ok(SubscriptionState::Active(granted)) => Ok(self.requested.without(&granted)),
+        match timeout(wait, self.wait_for(SubscriptionState::is_settled)).await {
+            Ok(SubscriptionState::Active(granted)) => Ok(self.entry.requested.without(&granted)),
             Ok(_) => {
-                let failure = self.failure.lock().take();
-                Err(failure.unwrap_or_else(|| {
-                    CallError::unexpected(
-                        Method::Listen,
-                        "subscription ended before its acknowledgment".to_owned(),
-                    )
-                }))
+                let early_end = "subscription ended before its acknowledgment";
+                let failure = self.entry.failure.lock().take();
+                Err(failure
+                    .unwrap_or_else(|| CallError::unexpected(Method::Listen, early_end.to_owned())))
             }
             Err(_elapsed) => Err(CallError::TimedOut { waited: wait, delivery: Delivery::Unknown }),
         }
+    }
+
+    async fn wait_for(&self, wanted: fn(&SubscriptionState) -> bool) -> SubscriptionState {
+        match self.entry.state.subscribe().wait_for(wanted).await {
+            Ok(state) => state.clone(),
+            // The entry owns the sender, so this does not happen.
+            Err(_closed) => SubscriptionState::Failed,
+        }
+    }
+}
+
+impl SubscriptionState {
+    fn is_settled(&self) -> bool {
+        matches!(self, Self::Active(_) | Self::Failed)
     }
 }
 
@@ -202,7 +196,6 @@ impl Subscription {
 struct SubscriptionTask {
     session: Arc<Session>,
     entry: Arc<SubscriptionEntry>,
-    failure: Arc<Mutex<Option<CallError>>>,
     stop: CancellationToken,
     id: AtomicU64,
 }
@@ -214,7 +207,7 @@ enum ListenEnd {
     /// The client was closed or dropped.
     SessionClosed,
     /// The server sent `notifications/cancelled`.
-    CancelledParams,
+    Cancelled,
     /// The request got a response or failed.
     Response(Result<RawJson, CallError>),
 }
@@ -233,7 +226,7 @@ impl SubscriptionTask {
                 // An unsent request has no id, and dropping an HTTP request cancels it.
                 ListenEnd::Stopped if id == 0 || self.session.is_stateless() => return,
                 ListenEnd::Stopped => return self.send_cancelled(id).await,
-                ListenEnd::CancelledParams | ListenEnd::Response(Ok(_)) => {
+                ListenEnd::Cancelled | ListenEnd::Response(Ok(_)) => {
                     return self.finish(None);
                 }
                 ListenEnd::Response(Err(error)) if !self.may_reopen(&error) => {
@@ -319,7 +312,7 @@ impl SubscriptionTask {
             () = session.stop.cancelled() => ListenEnd::SessionClosed,
             () = self.stop.cancelled() => ListenEnd::Stopped,
             outcome = request => ListenEnd::Response(outcome.map_err(CallError::from)),
-            () = self.entry.ended.cancelled() => ListenEnd::CancelledParams,
+            () = self.entry.ended.cancelled() => ListenEnd::Cancelled,
         }
     }
 
@@ -339,7 +332,7 @@ impl SubscriptionTask {
             tracing::debug!(%error, "subscription failed");
         }
         // Before the state changes: the waiting caller reads the failure when the state wakes it.
-        *self.failure.lock() = error;
+        *self.entry.failure.lock() = error;
         self.entry.state.send_replace(SubscriptionState::Failed);
         let uris = self.entry.requested.resource_subscriptions.clone();
         for uri in &uris {
@@ -350,16 +343,5 @@ impl SubscriptionTask {
         if granted && self.session.incoming.events.close_reason().is_none() {
             self.session.incoming.events.emit(Event::SubscriptionEnded { uris });
         }
-    }
-}
-
-/// Waits for a state that `wanted` accepts. A vanished task counts as failed.
-async fn wait_for(
-    state: &mut watch::Receiver<SubscriptionState>,
-    wanted: impl FnMut(&SubscriptionState) -> bool,
-) -> SubscriptionState {
-    match state.wait_for(wanted).await {
-        Ok(state) => state.clone(),
-        Err(_gone) => SubscriptionState::Failed,
     }
 }

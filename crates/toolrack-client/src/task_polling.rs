@@ -13,21 +13,19 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
-use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
 use toolrack_mcp::{
     CallToolParams, CancelTaskParams, Era, ErrorCode, GetTaskParams, GetTaskReportParams, Method,
     Progress, ProgressToken, Request, RequestResult as _, ResultType, TASKS_EXTENSION, Task,
     TaskParams, TaskResultParams, TaskStatus, Tool, UpdateTaskParams,
 };
-use toolrack_transport::{Delivery, JsonRpcError, RawJson, sanitize_line};
+use toolrack_transport::{Delivery, JsonRpcError, RawJson, deadline_after, sanitize_line};
 
 use crate::client::CallOptions;
 use crate::error::CallError;
 use crate::pagination::List;
 use crate::request_meta::WantProgress;
 use crate::session::{Session, decode};
-use crate::timeouts::deadline_after;
 
 /// Poll interval if the server suggests none.
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -72,12 +70,6 @@ impl Session {
                 .any(|listed| listed.name == tool && listed.needs_task())
     }
 
-    /// Whether a modern server may run a call as a task.
-    fn may_create_tasks(&self) -> bool {
-        let extensions = &self.server.capabilities.extensions;
-        self.era() == Era::Modern && extensions.contains_key(TASKS_EXTENSION)
-    }
-
     /// Calls a tool as a 2025-11-25 task.
     pub(crate) async fn call_as_task(
         self: &Arc<Self>,
@@ -102,12 +94,12 @@ impl Session {
         // The server need not keep the task longer than the caller waits for it.
         let ttl = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
         // Taken before the first request, so creation and polls share one total timeout.
-        let deadline = deadline_after(total);
+        let deadline = deadline_after(Instant::now(), total);
         let params = CallToolParams { task: Some(TaskParams { ttl }), ..*params };
         let raw = self.send(&params, options, progress).await?;
         let created = Task::created(raw.as_bytes());
         match created.map_err(|error| CallError::undecodable(Method::CallTool, error))? {
-            Some(task) => TaskPoller::new(self, options, task, deadline).poll_legacy().await,
+            Some(task) => TaskPoller::run(self, options, task, deadline).await,
             // The server answered at once, without a task.
             None => Ok(raw),
         }
@@ -121,13 +113,15 @@ impl Session {
     ) -> Result<RawJson, CallError> {
         // Protocol facts §4.2: `task` is a valid result type only here; elsewhere the
         // response is invalid.
-        if P::METHOD != Method::CallTool || !self.may_create_tasks() {
+        let may_create_tasks = self.era() == Era::Modern
+            && self.server.capabilities.extensions.contains_key(TASKS_EXTENSION);
+        if P::METHOD != Method::CallTool || !may_create_tasks {
             return self.require_complete(P::METHOD, raw);
         }
         let task = Task::decode(raw.as_bytes());
         let task = task.map_err(|error| CallError::undecodable(P::METHOD, error))?;
-        let deadline = deadline_after(self.timeout_for(options).total);
-        TaskPoller::new(self, options, task, deadline).poll_modern().await
+        let deadline = deadline_after(Instant::now(), self.timeout_for(options).total);
+        TaskPoller::run(self, options, task, deadline).await
     }
 }
 
@@ -145,31 +139,39 @@ struct TaskPoller<'a> {
 }
 
 impl<'a> TaskPoller<'a> {
-    fn new(
+    /// Polls a task until it ends.
+    async fn run(
         session: &'a Arc<Session>,
         options: &'a CallOptions,
         task: Task,
         deadline: Instant,
-    ) -> Self {
-        Self {
-            session,
-            options,
-            task,
-            deadline,
-            is_finished: false,
-            last_message: None,
-            n_messages: 0,
-        }
+    ) -> Result<RawJson, CallError> {
+        let (is_finished, last_message, n_messages) = (false, None, 0);
+        let mut poller =
+            Self { session, options, task, deadline, is_finished, last_message, n_messages };
+        let polling = async {
+            match session.era() {
+                Era::Legacy => poller.legacy_result().await,
+                Era::Modern => poller.modern_result().await,
+            }
+        };
+        // The outer timeout also covers the sleeps and the user's answers, which no
+        // request timeout bounds.
+        let outcome = timeout_at(deadline, polling).await.unwrap_or_else(|_elapsed| {
+            let waited = session.timeout_for(options).total;
+            Err(CallError::TimedOut { waited, delivery: Delivery::Unknown })
+        });
+        // A task with a result or an error is not cancelled.
+        let status = poller.task.status;
+        poller.is_finished |= match &outcome {
+            Ok(_) => true,
+            Err(CallError::Refused(error)) => status.is_final() || is_unknown_task(error),
+            Err(_) => false,
+        };
+        outcome
     }
 
     /// Polls a 2025-11-25 task, then fetches its result.
-    async fn poll_legacy(mut self) -> Result<RawJson, CallError> {
-        // The outer timeout also covers the sleeps and the user's answers, which no
-        // request timeout bounds.
-        let outcome = timeout_at(self.deadline, self.legacy_result()).await;
-        self.finish(outcome)
-    }
-
     async fn legacy_result(&mut self) -> Result<RawJson, CallError> {
         while self.task.status == TaskStatus::Working {
             self.report_progress();
@@ -188,11 +190,6 @@ impl<'a> TaskPoller<'a> {
     }
 
     /// Polls a modern task, whose final status contains the result.
-    async fn poll_modern(mut self) -> Result<RawJson, CallError> {
-        let outcome = timeout_at(self.deadline, self.modern_result()).await;
-        self.finish(outcome)
-    }
-
     async fn modern_result(&mut self) -> Result<RawJson, CallError> {
         let mut answered = HashSet::new();
         let mut n_rounds = 0;
@@ -263,24 +260,7 @@ impl<'a> TaskPoller<'a> {
 
     /// Takes over the new status. The id of the first response stays.
     fn update(&mut self, reported: Task) {
-        let Task { status, message, poll_interval: pace, .. } = reported;
-        self.task =
-            Task { id: std::mem::take(&mut self.task.id), status, message, poll_interval: pace };
-    }
-
-    /// Maps a timeout, and skips the cancellation of a task with a result or an error.
-    fn finish(
-        &mut self,
-        outcome: Result<Result<RawJson, CallError>, Elapsed>,
-    ) -> Result<RawJson, CallError> {
-        let outcome = outcome.unwrap_or_else(|_elapsed| Err(self.timed_out()));
-        let may_run = matches!(self.task.status, TaskStatus::Working | TaskStatus::InputRequired);
-        self.is_finished |= match &outcome {
-            Ok(_) => true,
-            Err(CallError::Refused(error)) => !may_run || is_unknown_task(error),
-            Err(_) => false,
-        };
-        outcome
+        self.task = Task { id: std::mem::take(&mut self.task.id), ..reported };
     }
 
     /// Whether another poll may succeed.
@@ -311,7 +291,7 @@ impl<'a> TaskPoller<'a> {
         self.n_messages += 1;
         self.last_message = Some(message.clone());
         on_progress(&Progress {
-            token: ProgressToken::from(self.task.id.as_str()),
+            token: ProgressToken::Text(self.task.id.clone()),
             // Progress must increase, and a task reports no number, so the count of
             // messages stands in.
             progress: f64::from(self.n_messages),
@@ -324,11 +304,6 @@ impl<'a> TaskPoller<'a> {
         self.is_finished = true;
         let reason = self.task.message.as_deref().unwrap_or("no reason given");
         CallError::TaskCancelled { reason: sanitize_line(reason, REASON_CHARS) }
-    }
-
-    fn timed_out(&self) -> CallError {
-        let waited = self.session.timeout_for(self.options).total;
-        CallError::TimedOut { waited, delivery: Delivery::Unknown }
     }
 }
 

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-use toolrack_transport as transport;
-
 /// Default idle timeout of a call, in seconds.
 pub const MCP_REQUEST_TIMEOUT_SECS: u64 = 120;
 
@@ -52,11 +49,6 @@ impl Timeouts {
     }
 }
 
-/// The instant `wait` from now. Saturates, so that `Duration::MAX` means forever.
-pub(crate) fn deadline_after(wait: Duration) -> Instant {
-    transport::deadline_after(Instant::now(), wait)
-}
-
 /// Limits on the data accepted from a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -87,12 +79,6 @@ impl Default for Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn infinite_timeout_is_allowed() {
-        assert!(deadline_after(Duration::MAX) > deadline_after(Duration::from_hours(24)));
-        assert_eq!(deadline_after(Duration::ZERO), Instant::now());
-    }
 
     #[track_caller]
     fn check(startup: u64, launcher: Option<&str>, expected: u64) {

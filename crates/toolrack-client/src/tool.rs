@@ -8,7 +8,6 @@ use serde_json::Value;
 use toolrack_mcp::{Method, SingleText, Tool, ToolCallResult};
 use toolrack_transport::RawJson;
 
-use crate::client::parse;
 use crate::error::CallError;
 
 /// A tool definition for an agent.
@@ -51,7 +50,9 @@ impl McpToolResult {
     /// in memory once.
     pub(crate) fn read(raw: RawJson) -> Result<Self, CallError> {
         let Some(only) = SingleText::find(raw.as_bytes()) else {
-            return Ok(Self::from(&parse(&raw)?));
+            let result = ToolCallResult::parse(raw.as_bytes());
+            let undecodable = |error| CallError::undecodable(Method::CallTool, error);
+            return Ok(Self::from(&result.map_err(undecodable)?));
         };
         let text = raw.as_bytes().get(only.text.clone());
         let small = text.filter(|text| text.len() <= COPY_BYTES).map(<[u8]>::to_vec);

@@ -7,8 +7,6 @@
 //! **Invariant:** a server known to be modern never gets `initialize`. Detection terminates: there is at most
 //! one version retry, one second offer and one second probe.
 
-use std::fmt;
-
 use toolrack_mcp::{Era, ErrorCode, Revision};
 use toolrack_transport::JsonRpcError;
 
@@ -22,41 +20,6 @@ pub enum EraChoice {
     Legacy,
     /// Never send `initialize`.
     Modern,
-}
-
-/// Detected protocol version of a server. Worth caching while the server's configuration is unchanged; a
-/// legacy result should expire after some days, because the server may be upgraded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DetectedVersion {
-    revision: Revision,
-}
-
-impl DetectedVersion {
-    /// Creates it from a negotiated revision.
-    pub fn new(revision: Revision) -> Self {
-        Self { revision }
-    }
-
-    /// Parses the [`Display`](fmt::Display) form.
-    pub fn parse(text: &str) -> Option<Self> {
-        Revision::parse(text).map(Self::new)
-    }
-
-    /// Negotiated revision.
-    pub fn revision(self) -> Revision {
-        self.revision
-    }
-
-    /// Era of the revision.
-    pub fn era(self) -> Era {
-        self.revision.era()
-    }
-}
-
-impl fmt::Display for DetectedVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.revision.fmt(f)
-    }
 }
 
 /// Reply to one handshake request. `T` is the content of a good response.
@@ -114,7 +77,7 @@ pub(crate) enum ProbeTimeout {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each set once")]
 pub(crate) struct VersionDetection {
     choice: EraChoice,
-    known_version: Option<DetectedVersion>,
+    known_version: Option<Revision>,
     /// The probe was repeated with a version that the server lists.
     version_retried: bool,
     /// `initialize` was repeated with another version.
@@ -131,7 +94,7 @@ pub(crate) struct VersionDetection {
 }
 
 impl VersionDetection {
-    pub(crate) fn new(choice: EraChoice, known_version: Option<DetectedVersion>) -> Self {
+    pub(crate) fn new(choice: EraChoice, known_version: Option<Revision>) -> Self {
         Self {
             choice,
             known_version,
@@ -153,7 +116,7 @@ impl VersionDetection {
     /// First step on a new transport.
     pub(crate) fn first_step(&self) -> Step {
         let transport = TransportChoice::Current;
-        let wait = match (self.choice, self.known_version.map(DetectedVersion::era)) {
+        let wait = match (self.choice, self.known_version.map(Revision::era)) {
             (EraChoice::Legacy, _) | (EraChoice::Auto, Some(Era::Legacy)) => {
                 // A remembered verdict saves the probe, which a legacy server may answer
                 // only with silence.

@@ -68,7 +68,7 @@ fn argument_value(schema: &Value) -> Value {
 /// Returns a value for a form field without a default.
 pub(crate) fn field_value(kind: &FieldKind) -> FieldValue {
     match kind {
-        FieldKind::Boolean { .. } => FieldValue::Boolean(true),
+        FieldKind::Boolean => FieldValue::Boolean(true),
         FieldKind::Number { .. } => FieldValue::Number(1.into()),
         _ => FieldValue::Text("text".to_owned()),
     }

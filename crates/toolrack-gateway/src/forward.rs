@@ -29,8 +29,8 @@ use tokio::time::{Instant, sleep};
 use toolrack_client::{CallError, CallOptions, ForwardedFor, McpClient, OnProgress};
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{
-    CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses, LogLevel,
-    Method, ResultType, Revision, object_members,
+    Arguments, CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses,
+    LogLevel, Method, ResultType, Revision, object_members,
 };
 use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
 use uuid::Uuid;
@@ -97,7 +97,7 @@ async fn collect_input(
     }
     let malformed = || internal_error("the server sent a malformed input_required result");
     let members = raw.as_raw_value().ok().and_then(object_members).ok_or_else(malformed)?;
-    let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
+    let member = |name: &str| members.get(name).copied();
     let state = member("requestState").map(|raw| serde_json::from_str::<String>(raw.get()));
     let state = state.transpose().map_err(|_error| malformed())?;
     let Some(requests) = member("inputRequests") else { return Ok((None, state)) };
@@ -110,7 +110,7 @@ async fn collect_input(
             return Err(internal_error(&format!("the client does not support `{method}`")));
         }
         let response = session.send_request(&context.queue, &method, params.as_ref()).await;
-        responses.push(key, InputResponse::Raw(into_raw(response)?));
+        responses.0.push((key, InputResponse::Raw(into_raw(response)?)));
     }
     Ok((Some(responses), state))
 }
@@ -405,7 +405,8 @@ impl Call {
                         if context.shared.options.upstream == Upstream::Gateway =>
                     {
                         let client = manager.acquire_client(server).await?;
-                        let result = client.call_tool_raw(name, arguments, &options).await;
+                        let result =
+                            client.call_tool_raw(name, Arguments::Raw(arguments), &options).await;
                         result.map_err(to_manager_error)
                     }
                     result => result,

@@ -220,7 +220,8 @@ impl Params {
     /// `inputResponses`, each byte for byte as the client wrote it.
     pub(crate) fn to_input_responses(&self) -> Option<InputResponses> {
         let responses = self.input_responses.as_ref()?.iter();
-        Some(responses.map(|(key, raw)| (key.clone(), InputResponse::Raw(raw.clone()))).collect())
+        let responses = responses.map(|(key, raw)| (key.clone(), InputResponse::Raw(raw.clone())));
+        Some(InputResponses(responses.collect()))
     }
 
     pub(crate) fn required_name(&self) -> Result<&str, JsonRpcError> {
@@ -395,7 +396,7 @@ mod tests {
         assert_eq!(params.required_name(), Ok("n"));
         assert_eq!(params.arguments.as_ref().unwrap().get(), r#"{ "a" : 1.0 }"#);
         let token = params.meta(MetaKey::PROGRESS_TOKEN);
-        assert_eq!(token, Ok(Some(ProgressToken::from("t"))));
+        assert_eq!(token, Ok(Some(ProgressToken::Text("t".to_owned()))));
         let level = params.meta::<LogLevel>(MetaKey::LOG_LEVEL);
         assert_eq!(level.unwrap_err().code, -32602);
         let foreign = params.foreign_meta();

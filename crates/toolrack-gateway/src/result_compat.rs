@@ -15,7 +15,7 @@ pub(crate) fn adapt_result(raw: RawJson, era: Era, method: Method) -> RawJson {
     let may_have_type = memchr::memmem::find(raw.as_bytes(), br#""resultType""#).is_some();
     let has_type = || {
         let members = raw.as_raw_value().ok().and_then(object_members).unwrap_or_default();
-        members.iter().any(|(key, _)| key == RESULT_TYPE)
+        members.contains_key(RESULT_TYPE)
     };
     match era {
         Era::Legacy if !may_have_type => raw,

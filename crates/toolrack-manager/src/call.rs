@@ -330,7 +330,7 @@ impl<'a> ToolCall<'a> {
         let Some(_in_flight) = active.in_flight.acquire() else {
             return Err(RetryReason { avoid, error: None });
         };
-        let calling = active.client.call_tool_with(tool, self.arguments(), options);
+        let calling = active.client.call_tool_raw(tool, self.arguments(), options);
         let error = match calling.await {
             Ok(result) => return Ok(Ok(result)),
             Err(error) => error,

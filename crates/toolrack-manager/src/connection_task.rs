@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{
-    ClientBuilder, ConnectError, Connector, DetectedVersion, Event as ClientEvent, Events,
-    McpClient, Timeouts,
+    ClientBuilder, ConnectError, Connector, Event as ClientEvent, Events, McpClient, Timeouts,
 };
 use toolrack_config::McpServerConfig;
+use toolrack_mcp::Revision;
 
 use crate::connector::{
     ClosingConnector, Installation, PackageRequest, PreparedServer, build_connector,
@@ -47,7 +47,7 @@ pub(crate) struct ConnectionTask {
     pub(crate) server: Arc<str>,
     pub(crate) epoch: Epoch,
     pub(crate) config: Arc<McpServerConfig>,
-    pub(crate) cached_version: Option<DetectedVersion>,
+    pub(crate) cached_version: Option<Revision>,
     pub(crate) options: Arc<LaunchOptions>,
     pub(crate) events: Arc<EventSender>,
     /// Limits how many servers start at once.

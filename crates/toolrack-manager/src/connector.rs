@@ -90,7 +90,7 @@ pub(crate) fn build_connector(
     match prepared {
         PreparedServer::Stdio { definition, cleanup } => {
             let options = StdioOptions { cleanup, ..stdio_options(config, options) };
-            Arc::new(StdioConnector::new(definition, options))
+            Arc::new(StdioConnector { definition, options })
         }
         PreparedServer::Http(definition) => {
             let credentials = options.credentials.as_ref().and_then(|provider| provider(config));
@@ -100,7 +100,7 @@ pub(crate) fn build_connector(
                 credentials: credentials.or_else(|| options.http.credentials.clone()),
                 ..options.http.clone()
             };
-            Arc::new(HttpConnector::new(definition, options))
+            Arc::new(HttpConnector { definition, options })
         }
     }
 }

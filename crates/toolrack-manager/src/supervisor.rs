@@ -517,7 +517,7 @@ impl ServerRecord {
     /// Takes over the tool list of the connection.
     fn update_tools(&mut self) {
         let Some(active) = &self.active else { return };
-        let (list, version) = (Some(active.client.tools()), Some(active.client.detected_version()));
+        let (list, version) = (Some(active.client.tools()), Some(active.client.revision()));
         self.cached = CachedTools { list, version };
         self.refilter();
     }

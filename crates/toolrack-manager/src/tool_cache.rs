@@ -15,9 +15,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use toolrack_client::{DetectedVersion, List};
+use toolrack_client::List;
 use toolrack_config::{McpServerConfig, fingerprint};
-use toolrack_mcp::{Era, Tool};
+use toolrack_mcp::{Era, Revision, Tool};
 use toolrack_platform::{make_private, read_file_at_most, replace, unix_time_seconds};
 use toolrack_transport::Redactor;
 
@@ -41,7 +41,7 @@ pub(crate) struct ToolCache {
 pub(crate) struct CachedTools {
     pub(crate) list: Option<Arc<List<Tool>>>,
     /// Detected protocol version.
-    pub(crate) version: Option<DetectedVersion>,
+    pub(crate) version: Option<Revision>,
 }
 
 /// Content of a file, as read.
@@ -134,7 +134,7 @@ impl ToolCache {
 fn from_file(file: CacheFile, now: u64) -> CachedTools {
     // Saturates, because the system clock may have been set back.
     let age = Duration::from_secs(now.saturating_sub(file.saved_at));
-    let version = file.version.as_deref().and_then(DetectedVersion::parse);
+    let version = file.version.as_deref().and_then(Revision::parse);
     // The probe notices a stale modern version; a stale legacy one would be used forever.
     let version =
         version.filter(|version| version.era() == Era::Modern || age < LEGACY_VERSION_TTL);
@@ -194,10 +194,8 @@ mod tests {
         let config = McpServerConfig::stdio("fs", "server", &["a"]);
         assert_eq!(names(&cache.load(&config)), None);
         let list = List { items: vec![tool("read"), tool("write")], ..List::default() };
-        let cached = CachedTools {
-            list: Some(Arc::new(list)),
-            version: DetectedVersion::parse("2025-11-25"),
-        };
+        let cached =
+            CachedTools { list: Some(Arc::new(list)), version: Revision::parse("2025-11-25") };
         cache.save(&config, &cached).unwrap();
         let loaded = cache.load(&config);
         assert_eq!((names(&loaded), loaded.version), (names(&cached), cached.version));

@@ -12,27 +12,19 @@ use serde_json::value::RawValue;
 
 use crate::content::{Content, Plain, owned};
 use crate::error::DecodeError;
-use crate::input_required::InputResponses;
 use crate::method::Method;
-use crate::request::Request;
+use crate::request::{Request, RequestResult};
 use crate::serde_lenient::{decode, present};
 use crate::task::TaskParams;
 
 /// Parameters of `tools/call`.
 #[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct CallToolParams<'a> {
     /// Tool name, as the server wrote it.
     pub name: &'a str,
     /// Arguments, a JSON object. Some servers require `{}` instead of an absent member.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Arguments<'a>>,
-    /// Answers to the server's `input_required` result. Since 2026-07-28.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub input_responses: Option<&'a InputResponses>,
-    /// `requestState` of that result, returned unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_state: Option<&'a str>,
     /// Asks the server to run the call as a task. Only in 2025-11-25.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskParams>,
@@ -48,13 +40,6 @@ pub enum Arguments<'a> {
     Value(&'a Value),
 }
 
-impl<'a> CallToolParams<'a> {
-    /// The first request of a call.
-    pub fn new(name: &'a str, arguments: Option<Arguments<'a>>) -> Self {
-        Self { name, arguments, input_responses: None, request_state: None, task: None }
-    }
-}
-
 impl Request for CallToolParams<'_> {
     const METHOD: Method = Method::CallTool;
     type Result = ToolCallResult<'static>;
@@ -62,11 +47,9 @@ impl Request for CallToolParams<'_> {
     /// The first request of a call is by far the most frequent message, so its name skips the escape check per
     /// character, and raw arguments skip serde.
     fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        let Self { name, arguments, input_responses: None, request_state: None, task: None } = self
-        else {
-            return serde_json::to_writer(out, self);
-        };
-        if !name.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        let Self { name, arguments, task } = self;
+        if task.is_some() || !name.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
+        {
             return serde_json::to_writer(out, self);
         }
         out.extend_from_slice(br#"{"name":""#);
@@ -105,6 +88,12 @@ pub struct ToolCallResult<'a> {
     pub meta: Option<Cow<'a, RawValue>>,
 }
 
+impl RequestResult for ToolCallResult<'static> {
+    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
+        ToolCallResult::parse(raw).map(ToolCallResult::into_owned)
+    }
+}
+
 impl<'a> ToolCallResult<'a> {
     /// Reads the result of a call.
     pub fn parse(raw: &'a [u8]) -> Result<Self, DecodeError> {
@@ -115,10 +104,11 @@ impl<'a> ToolCallResult<'a> {
             return Ok(Self { content, is_error: only.is_error, ..Self::default() });
         }
         // Most results are sound, so the slow pass over every block runs only after a failure.
-        match decode::<Members<'a, Vec<Plain<'a>>, bool>>(raw) {
-            Ok(sound) => Ok(sound.finish(Plain::into_blocks, |flag| flag)),
-            Err(_unsound) => decode::<Members<'a, &'a RawValue, &'a RawValue>>(raw)
-                .map(|members| members.finish(read_lenient, |flag| flag.get() == "true")),
+        match decode::<Members<'a, Vec<Plain<'a>>>>(raw) {
+            Ok(sound) => Ok(sound.finish(Plain::into_blocks)),
+            Err(_unsound) => {
+                decode::<Members<'a, &'a RawValue>>(raw).map(|members| members.finish(read_lenient))
+            }
         }
     }
 
@@ -145,29 +135,26 @@ impl<'a> ToolCallResult<'a> {
     }
 }
 
-/// Members of a result. Content and flag are typed in a sound result, raw otherwise.
+/// Members of a result. Content is typed in a sound result, raw otherwise.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Members<'a, Blocks, Flag> {
+struct Members<'a, Blocks> {
     content: Option<Blocks>,
     #[serde(borrow, default, deserialize_with = "present")]
     structured_content: Option<&'a RawValue>,
-    is_error: Option<Flag>,
+    #[serde(borrow)]
+    is_error: Option<&'a RawValue>,
     #[serde(borrow, rename = "_meta")]
     meta: Option<&'a RawValue>,
 }
 
-impl<'a, Blocks, Flag> Members<'a, Blocks, Flag> {
-    fn finish(
-        self,
-        content: impl FnOnce(Blocks) -> Vec<Content<'a>>,
-        is_error: impl FnOnce(Flag) -> bool,
-    ) -> ToolCallResult<'a> {
+impl<'a, Blocks> Members<'a, Blocks> {
+    fn finish(self, content: impl FnOnce(Blocks) -> Vec<Content<'a>>) -> ToolCallResult<'a> {
         ToolCallResult {
             // The schema requires `content`, but legacy servers may omit it.
             content: self.content.map(content).unwrap_or_default(),
             structured_content: self.structured_content.map(Cow::Borrowed),
-            is_error: self.is_error.is_some_and(is_error),
+            is_error: self.is_error.is_some_and(|flag| flag.get() == "true"),
             meta: self.meta.map(Cow::Borrowed),
         }
     }
@@ -242,8 +229,8 @@ mod tests {
         let arguments = [None, Some(Arguments::Raw(&raw)), Some(Arguments::Value(&value))];
         for name in ["add", "", "größer", "a\"b", "a\\b", "line\nbreak", "\u{7f}"] {
             for arguments in arguments {
-                let first = CallToolParams::new(name, arguments);
-                for params in [first, CallToolParams { request_state: Some("s"), ..first }] {
+                for task in [None, Some(TaskParams { ttl: Some(1) })] {
+                    let params = CallToolParams { name, arguments, task };
                     let mut out = Vec::new();
                     params.write(&mut out).unwrap();
                     let expected = serde_json::to_string(&params).unwrap();

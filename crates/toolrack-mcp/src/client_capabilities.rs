@@ -107,24 +107,6 @@ impl ClientCapabilities {
             extensions: if is_modern { self.extensions.clone() } else { BTreeMap::new() },
         }
     }
-
-    /// Whether all capabilities of `required` are present.
-    pub fn cover(&self, required: &Self) -> bool {
-        let roots = required.roots.is_none() || self.roots.is_some();
-        let sampling = required.sampling.is_none_or(|required| {
-            self.sampling.is_some_and(|ours| {
-                ours.tools >= required.tools && ours.context >= required.context
-            })
-        });
-        let elicitation = required.elicitation.is_none_or(|required| {
-            self.elicitation
-                .is_some_and(|ours| ours.form >= required.form && ours.url >= required.url)
-        });
-        let experimental =
-            required.experimental.keys().all(|name| self.experimental.contains_key(name));
-        let extensions = required.extensions.keys().all(|name| self.extensions.contains_key(name));
-        roots && sampling && elicitation && experimental && extensions
-    }
 }
 
 #[cfg(test)]

@@ -119,11 +119,11 @@ impl<'a> Content<'a> {
     pub fn placeholder(&self) -> Option<String> {
         let line = match self {
             Self::Text { .. } => return None,
-            Self::Image { data, mime_type, .. } => {
-                format!("[image: {mime_type}, {} bytes]", decoded_bytes(data))
-            }
-            Self::Audio { data, mime_type, .. } => {
-                format!("[audio: {mime_type}, {} bytes]", decoded_bytes(data))
+            Self::Image { data, mime_type, .. } | Self::Audio { data, mime_type, .. } => {
+                let kind = if matches!(self, Self::Image { .. }) { "image" } else { "audio" };
+                // Base64 encodes three bytes in four characters.
+                let n_bytes = data.trim_end_matches('=').len() * 3 / 4;
+                format!("[{kind}: {mime_type}, {n_bytes} bytes]")
             }
             Self::Resource { resource, .. } => format!("[resource: {}]", resource.uri),
             Self::ResourceLink(link) => format!("[resource link: {}]", link.uri),
@@ -198,11 +198,6 @@ where
 
 pub(crate) fn owned<T: ToOwned + ?Sized>(value: Cow<'_, T>) -> Cow<'static, T> {
     Cow::Owned(value.into_owned())
-}
-
-/// Number of bytes that the base64 text encodes.
-fn decoded_bytes(base64: &str) -> usize {
-    base64.trim_end_matches('=').len() * 3 / 4
 }
 
 /// A text, image, audio or resource block. Fails on any other type; the caller then reads

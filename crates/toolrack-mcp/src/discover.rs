@@ -2,69 +2,54 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::DecodeError;
 use crate::initialize::Implementation;
 use crate::meta::Meta;
-use crate::result_type::{CacheHint, Hints};
-use crate::serde_lenient::{decode, or_absent, or_default};
+use crate::serde_lenient::{or_absent, or_default};
 use crate::server_capabilities::ServerCapabilities;
 
 /// Parameters of `server/discover`: only `_meta`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct DiscoverParams {}
 
-/// Result of `server/discover`.
-#[derive(Debug, Clone)]
+/// Result of `server/discover`. Reading it fails if the server is not modern: versions and capabilities
+/// distinguish it from a server that accepts any method.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct DiscoverResult {
     /// Supported versions as written; may include legacy ones.
     pub supported_versions: Vec<String>,
     /// Server capabilities.
     pub capabilities: ServerCapabilities,
-    /// Name and version of the server. For display only.
-    pub server: Option<Implementation>,
     /// Instructions for a model.
-    pub instructions: Option<String>,
-    /// Cache hints.
-    pub cache: CacheHint,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Members {
-    supported_versions: Vec<String>,
-    capabilities: ServerCapabilities,
     #[serde(default, deserialize_with = "or_absent")]
-    instructions: Option<String>,
+    pub instructions: Option<String>,
     // Drafts had it in the body, the release has it in `_meta`. Servers use both.
-    #[serde(default, rename = "serverInfo", deserialize_with = "or_absent")]
-    server: Option<Implementation>,
+    #[serde(default, deserialize_with = "or_absent")]
+    server_info: Option<Implementation>,
     #[serde(default, rename = "_meta", deserialize_with = "or_default")]
     meta: Meta,
 }
 
 impl DiscoverResult {
-    /// Reads the result. A failure means that the server is not modern: versions and capabilities
-    /// distinguish it from a server that accepts any method.
-    pub fn parse(raw: &[u8]) -> Result<Self, DecodeError> {
-        let Members { supported_versions, capabilities, instructions, server, meta } = decode(raw)?;
-        let hints: Hints<'_> = decode(raw)?;
-        let server = meta.server.or(server);
-        Ok(Self { supported_versions, capabilities, server, instructions, cache: hints.read() })
+    /// Name and version of the server. For display only.
+    pub fn server_info(&self) -> Option<&Implementation> {
+        self.meta.server.as_ref().or(self.server_info.as_ref())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::RequestResult as _;
     use crate::revision::{Era, Revision};
 
     #[track_caller]
     fn check(json: &str, expected: Option<(Option<Revision>, Option<&str>)>) {
-        let read = DiscoverResult::parse(json.as_bytes()).ok();
+        let read = DiscoverResult::decode(json.as_bytes()).ok();
         let actual = read.as_ref().map(|result| {
             (
                 Revision::newest_of(&result.supported_versions, Era::Modern),
-                result.server.as_ref().map(|info| info.name.as_str()),
+                result.server_info().map(|info| info.name.as_str()),
             )
         });
         assert_eq!(actual, expected, "{json}");

@@ -1,12 +1,6 @@
-//! Errors: decode failures, JSON-RPC error codes and typed `error.data`.
+//! Errors: decode failures and JSON-RPC error codes.
 
 use std::fmt;
-
-use serde::Deserialize;
-
-use crate::client_capabilities::ClientCapabilities;
-use crate::elicitation::UrlElicitation;
-use crate::serde_lenient::{decode, or_absent};
 
 /// A payload that does not match the protocol.
 #[derive(Debug, thiserror::Error)]
@@ -83,57 +77,6 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// Typed `data` of an error.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum ErrorData {
-    /// The server supports other revisions. Legacy servers send this as "invalid params" to
-    /// `initialize`.
-    UnsupportedVersion(UnsupportedVersion),
-    /// The server needs a capability that the request did not declare.
-    MissingCapability(MissingCapability),
-    /// The user must open these URLs; then the request can be sent again.
-    UrlElicitationRequired(Vec<UrlElicitation>),
-}
-
-/// Revisions that a server supports, as written.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct UnsupportedVersion {
-    /// Supported revisions.
-    pub supported: Vec<String>,
-    /// Requested revision.
-    #[serde(default, deserialize_with = "or_absent")]
-    pub requested: Option<String>,
-}
-
-/// Capabilities that a server needs.
-#[derive(Debug, Clone, Deserialize)]
-pub struct MissingCapability {
-    /// The required capabilities.
-    #[serde(rename = "requiredCapabilities")]
-    pub required: ClientCapabilities,
-}
-
-impl ErrorData {
-    /// Reads `data` of an error, if its code defines it.
-    pub fn from_code(code: ErrorCode, data: &[u8]) -> Option<Self> {
-        #[derive(Deserialize)]
-        struct UrlElicitations {
-            elicitations: Vec<UrlElicitation>,
-        }
-        match code {
-            ErrorCode::UNSUPPORTED_VERSION | ErrorCode::INVALID_PARAMS => {
-                decode(data).ok().map(Self::UnsupportedVersion)
-            }
-            ErrorCode::MISSING_CLIENT_CAPABILITY => decode(data).ok().map(Self::MissingCapability),
-            ErrorCode::URL_ELICITATION_REQUIRED => decode(data)
-                .ok()
-                .map(|pages: UrlElicitations| Self::UrlElicitationRequired(pages.elicitations)),
-            _ => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod error_code_tests {
     use super::*;
@@ -160,63 +103,5 @@ mod error_code_tests {
         for (code, shown) in table {
             assert_eq!(code.to_string(), shown);
         }
-    }
-}
-
-#[cfg(test)]
-mod error_data_tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(code: ErrorCode, data: &str, expected: Option<&str>) {
-        let actual = ErrorData::from_code(code, data.as_bytes()).map(|data| match data {
-            ErrorData::UnsupportedVersion(UnsupportedVersion { supported, requested }) => {
-                format!("speaks {supported:?}, asked {requested:?}")
-            }
-            ErrorData::MissingCapability(MissingCapability { required }) => {
-                format!(
-                    "needs elicitation {:?}",
-                    required.elicitation.map(|elicitation| elicitation.url)
-                )
-            }
-            ErrorData::UrlElicitationRequired(pages) => {
-                let urls: Vec<_> = pages.into_iter().map(|page| page.url).collect();
-                format!("open {urls:?}")
-            }
-        });
-        assert_eq!(actual.as_deref(), expected, "{code} {data}");
-    }
-
-    /// Protocol facts §2.1.
-    #[test]
-    fn error_data_is_typed_by_code() {
-        let versions = r#"{"supported":["2026-07-28"],"requested":"2027-01-01"}"#;
-        let speaks = Some(r#"speaks ["2026-07-28"], asked Some("2027-01-01")"#);
-        check(ErrorCode::UNSUPPORTED_VERSION, versions, speaks);
-        check(ErrorCode::INVALID_PARAMS, versions, speaks);
-        check(ErrorCode::INTERNAL_ERROR, versions, None);
-        check(
-            ErrorCode::INVALID_PARAMS,
-            r#"{"supported":["2024-11-05"]}"#,
-            Some(r#"speaks ["2024-11-05"], asked None"#),
-        );
-        check(
-            ErrorCode::MISSING_CLIENT_CAPABILITY,
-            r#"{"requiredCapabilities":{"elicitation":{"url":{}}}}"#,
-            Some("needs elicitation Some(true)"),
-        );
-        check(
-            ErrorCode::URL_ELICITATION_REQUIRED,
-            r#"{"elicitations":[{"mode":"url","elicitationId":"1","url":"u:","message":"m"}]}"#,
-            Some(r#"open ["u:"]"#),
-        );
-    }
-
-    #[test]
-    fn unreadable_error_data_is_none() {
-        check(ErrorCode::UNSUPPORTED_VERSION, "", None);
-        check(ErrorCode::UNSUPPORTED_VERSION, "null", None);
-        check(ErrorCode::INVALID_PARAMS, r#"{"field":"name"}"#, None);
-        check(ErrorCode::URL_ELICITATION_REQUIRED, r#"{"elicitations":7}"#, None);
     }
 }

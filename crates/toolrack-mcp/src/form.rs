@@ -1,17 +1,19 @@
 //! Elicitation form: flat, ordered fields.
 //!
-//! **Invariant:** fields keep the order in which the server wrote them.
+//! **Invariant:** fields keep the order in which the server wrote them. A duplicate name keeps its first position and its
+//! last schema.
 
 pub(crate) mod field;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
 use crate::form::field::{Choice, Field, FieldKind, StringFormat};
-use crate::serde_lenient::{Ordered, or_default};
+use crate::serde_lenient::or_default;
 
 /// Schema of a form.
 #[derive(Debug, Clone)]
@@ -46,11 +48,8 @@ impl FormSchema {
     pub fn fill_defaults(&self, content: &mut FormContent) {
         // SEP-1034: a client that accepts for the user sends the defaults of omitted fields.
         for field in &self.fields {
-            if content.contains_key(&field.name) {
-                continue;
-            }
-            if let Some(default) = field.kind.default_value() {
-                content.insert(field.name.clone(), default);
+            if let Some(default) = &field.default {
+                content.entry(field.name.clone()).or_insert_with(|| default.clone());
             }
         }
     }
@@ -78,13 +77,13 @@ impl<'de> Deserialize<'de> for FormSchema {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Members {
-            properties: Ordered<Box<RawValue>>,
+            properties: IndexMap<String, Box<RawValue>>,
             #[serde(default, deserialize_with = "or_default")]
             required: BTreeSet<String>,
         }
         let Members { properties, required } = Members::deserialize(deserializer)?;
-        let fields =
-            properties.0.into_iter().map(|(name, schema)| Field::read(name, &required, schema));
+        let fields = properties.into_iter();
+        let fields = fields.map(|(name, schema)| Field::read(name, &required, schema));
         Ok(Self { fields: fields.collect() })
     }
 }
@@ -149,27 +148,24 @@ impl FieldKind {
                 range_error(text.chars().count() as u64, *min_length, *max_length, errors)
                     .or_else(|| wrong_format().map(FieldErrorKind::Format))
             }
-            (Self::Integer { .. }, FieldValue::Number(number)) if !is_whole(number) => {
-                Some(FieldErrorKind::WrongType)
-            }
-            (
-                Self::Number { minimum, maximum, .. } | Self::Integer { minimum, maximum, .. },
-                FieldValue::Number(number),
-            ) => {
+            (Self::Number { is_integer, minimum, maximum }, FieldValue::Number(number)) => {
+                if *is_integer && !is_whole(number) {
+                    return Some(FieldErrorKind::WrongType);
+                }
                 let errors = (FieldErrorKind::TooSmall, FieldErrorKind::TooLarge);
                 range_error(number.as_f64()?, *minimum, *maximum, errors)
             }
-            (Self::Choice { options, .. }, FieldValue::Text(text)) => {
+            (Self::Choice { options }, FieldValue::Text(text)) => {
                 (!is_option(options, text)).then_some(FieldErrorKind::NotAnOption)
             }
-            (Self::MultiChoice { options, min_items, max_items, .. }, FieldValue::List(list)) => {
+            (Self::MultiChoice { options, min_items, max_items }, FieldValue::List(list)) => {
                 if list.iter().any(|value| !is_option(options, value)) {
                     return Some(FieldErrorKind::NotAnOption);
                 }
                 let errors = (FieldErrorKind::TooFew, FieldErrorKind::TooMany);
                 range_error(list.len() as u64, *min_items, *max_items, errors)
             }
-            (Self::Boolean { .. }, FieldValue::Boolean(_)) | (Self::Other(_), _) => None,
+            (Self::Boolean, FieldValue::Boolean(_)) | (Self::Other(_), _) => None,
             _ => Some(FieldErrorKind::WrongType),
         }
     }

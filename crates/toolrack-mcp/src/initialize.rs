@@ -30,10 +30,6 @@ impl Serialize for InitializeParams<'_> {
     }
 }
 
-/// `notifications/initialized`: the client has read the result, and requests may follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Initialized {}
-
 /// Result of `initialize`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,13 +45,6 @@ pub struct InitializeResult {
     /// Instructions for a model.
     #[serde(default, deserialize_with = "or_absent")]
     pub instructions: Option<String>,
-}
-
-impl InitializeResult {
-    /// The negotiated revision, or `None` if it is unknown.
-    pub fn revision(&self) -> Option<Revision> {
-        Revision::parse(&self.protocol_version)
-    }
 }
 
 /// Client or server info.
@@ -86,10 +75,10 @@ impl Implementation {
     #[must_use]
     pub fn wire(&self, revision: Revision) -> Self {
         let mut wire = self.clone();
-        if !revision.has_titles() {
+        if revision < Revision::R2025_06_18 {
             wire.title = None;
         }
-        if !revision.has_icons() {
+        if revision < Revision::R2025_11_25 {
             (wire.description, wire.website_url, wire.icons) = (None, None, None);
         }
         wire
@@ -105,7 +94,7 @@ mod tests {
         let read: Option<InitializeResult> = serde_json::from_str(json).ok();
         let actual = read.as_ref().map(|result| {
             let server = result.server.as_ref().map(|info| info.name.as_str());
-            (result.revision(), server, result.capabilities.tools.is_some())
+            (Revision::parse(&result.protocol_version), server, result.capabilities.tools.is_some())
         });
         assert_eq!(actual, expected, "{json}");
     }

@@ -3,16 +3,19 @@
 //! In the modern era the server returns input requests in a result and gets the responses with the
 //! repeated request; in the legacy era each input request is a JSON-RPC request of the server.
 
+use indexmap::IndexMap;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::call::Arguments;
 use crate::elicitation::{Elicitation, ElicitationResult};
 use crate::error::DecodeError;
 use crate::method::Method;
+use crate::request::Request;
 use crate::roots::RootsResult;
 use crate::sampling::{SamplingParams, SamplingResult};
-use crate::serde_lenient::{Ordered, decode};
+use crate::serde_lenient::{decode, decode_params};
 
 /// An `input_required` result.
 #[derive(Debug, Clone)]
@@ -58,7 +61,7 @@ impl InputRequired {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Members {
-            input_requests: Option<Ordered<InputRequest>>,
+            input_requests: Option<IndexMap<String, InputRequest>>,
             request_state: Option<String>,
         }
         let Members { input_requests, request_state } = decode(raw)?;
@@ -66,7 +69,7 @@ impl InputRequired {
         if input_requests.is_none() && request_state.is_none() {
             return Err(DecodeError::Missing { member: "inputRequests" });
         }
-        let input_requests = input_requests.map(|Ordered(listed)| listed).unwrap_or_default();
+        let input_requests = input_requests.unwrap_or_default().into_iter().collect();
         Ok(Self { input_requests, request_state })
     }
 }
@@ -77,7 +80,7 @@ impl InputRequest {
         match Method::parse(method) {
             Some(Method::Elicit) => Elicitation::parse(params).map(Self::Elicitation),
             Some(Method::CreateMessage) => {
-                SamplingParams::parse(params).map(|params| Self::Sampling(Box::new(params)))
+                decode_params(params).map(|params| Self::Sampling(Box::new(params)))
             }
             Some(Method::ListRoots) => Ok(Self::Roots),
             _ => Ok(Self::Other { method: method.to_owned() }),
@@ -92,6 +95,35 @@ impl InputRequest {
             Self::Roots => Method::ListRoots.as_str(),
             Self::Other { method } => method,
         }
+    }
+}
+
+/// A repeated request: the parameters of the first request, and the answers to its `input_required` result. Since
+/// 2026-07-28.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WithInput<'a, P> {
+    /// Parameters of the first request.
+    #[serde(flatten)]
+    pub params: &'a P,
+    /// Answers of this round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_responses: Option<&'a InputResponses>,
+    /// `requestState` of the result, returned unchanged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_state: Option<&'a str>,
+}
+
+impl<P: Request> Request for WithInput<'_, P> {
+    const METHOD: Method = P::METHOD;
+    type Result = P::Result;
+
+    fn subject(&self) -> Option<&str> {
+        self.params.subject()
+    }
+
+    fn arguments(&self) -> Option<Arguments<'_>> {
+        self.params.arguments()
     }
 }
 
@@ -111,25 +143,7 @@ pub enum InputResponse {
 
 /// Responses of one round, by the server's keys.
 #[derive(Debug, Clone, Default)]
-pub struct InputResponses(Vec<(String, InputResponse)>);
-
-impl InputResponses {
-    /// Adds a response.
-    pub fn push(&mut self, key: String, response: InputResponse) {
-        self.0.push((key, response));
-    }
-
-    /// Whether there is no response yet.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-impl FromIterator<(String, InputResponse)> for InputResponses {
-    fn from_iter<I: IntoIterator<Item = (String, InputResponse)>>(answers: I) -> Self {
-        Self(answers.into_iter().collect())
-    }
-}
+pub struct InputResponses(pub Vec<(String, InputResponse)>);
 
 impl Serialize for InputResponses {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -200,8 +214,8 @@ mod tests {
     #[test]
     fn input_responses_have_no_envelope() {
         let mut answers = InputResponses::default();
-        answers.push("q".to_owned(), InputResponse::Elicitation(ElicitationResult::Decline));
-        answers.push("r".to_owned(), InputResponse::Roots(RootsResult::default()));
+        answers.0.push(("q".to_owned(), InputResponse::Elicitation(ElicitationResult::Decline)));
+        answers.0.push(("r".to_owned(), InputResponse::Roots(RootsResult::default())));
         let written = serde_json::to_string(&answers).unwrap();
         assert_eq!(written, r#"{"q":{"action":"decline"},"r":{"roots":[]}}"#);
     }

@@ -6,7 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `revision`, `method` | revisions and eras; table of all methods |
-//! | `request`, `notification`, `meta` | request and notification traits, server notifications, `_meta` |
+//! | `request`, `notification`, `meta` | request trait, server notifications, `_meta` |
 //! | `initialize`, `discover` | legacy handshake, modern discovery, client and server info |
 //! | `client_capabilities`, `server_capabilities` | capabilities per revision |
 //! | `tool`, `tool_schema`, `call` | tools, schema repair, `tools/call` |
@@ -15,7 +15,7 @@
 //! | `list_page` | paged lists |
 //! | `input_required`, `elicitation`, `form`, `sampling` | server requests and multi-round-trip results |
 //! | `task`, `subscriptions_listen` | tasks, modern subscriptions |
-//! | `result_type`, `error` | `resultType` and cache hints; error codes and `error.data` |
+//! | `result_type`, `error` | `resultType`; error codes |
 //! | `param_headers` | `x-mcp-header` |
 //! | `serde_lenient` | lenient serde helpers |
 //!
@@ -73,15 +73,12 @@ pub use discover::{DiscoverParams, DiscoverResult};
 pub use elicitation::{
     Elicitation, ElicitationComplete, ElicitationResult, FormElicitation, UrlElicitation,
 };
-pub use error::{DecodeError, ErrorCode, ErrorData, MissingCapability, UnsupportedVersion};
+pub use error::{DecodeError, ErrorCode};
 pub use form::field::{Choice, Field, FieldKind, StringFormat};
 pub use form::{FieldError, FieldErrorKind, FieldValue, FormContent, FormSchema};
-pub use initialize::{Implementation, InitializeParams, InitializeResult, Initialized};
-pub use input_required::{InputRequest, InputRequired, InputResponse, InputResponses};
-pub use list_page::{
-    ListEntry, ListPage, ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams,
-    ListToolsParams, SkippedEntry,
-};
+pub use initialize::{Implementation, InitializeParams, InitializeResult};
+pub use input_required::{InputRequest, InputRequired, InputResponse, InputResponses, WithInput};
+pub use list_page::{ListEntry, ListPage, ListParams, SkippedEntry};
 pub use logging::{LogLevel, LogMessage, SetLevelParams};
 pub use meta::{MetaKey, RequestMeta, related_task, subscription_id};
 pub use method::{Method, MethodKind, Sender};
@@ -90,17 +87,17 @@ pub use notification::{
 };
 pub use param_headers::{ParamHeaders, ParamHeadersError};
 pub use prompt::{GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage};
-pub use request::{EmptyResult, Notification, PingParams, Request, RequestResult};
+pub use request::{EmptyResult, PingParams, Request, RequestResult};
 pub use resource::{
     ReadResourceParams, ReadResourceResult, Resource, ResourceBody, ResourceContents,
     ResourceTemplate, SubscribeParams, UnsubscribeParams,
 };
-pub use result_type::{CacheHint, CacheScope, ResultType};
+pub use result_type::ResultType;
 pub use revision::{Era, Revision};
-pub use roots::{Root, RootError, RootsListChanged, RootsResult};
+pub use roots::{Root, RootError, RootsResult};
 pub use sampling::{
-    IncludeContext, ModelHint, ModelPreferences, SamplingError, SamplingMessage, SamplingParams,
-    SamplingResult, ToolChoice, ToolChoiceMode, check_sampling,
+    IncludeContext, ModelHint, ModelPreferences, SamplingMessage, SamplingParams, SamplingResult,
+    ToolChoice, ToolChoiceMode, check_sampling,
 };
 pub use server_capabilities::{
     ListCapability, ResourcesCapability, ServerCapabilities, TasksCapability,

@@ -5,17 +5,21 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::error::DecodeError;
-use crate::result_type::{CacheHint, Hints};
+use crate::method::Method;
+use crate::request::{Request, RequestResult};
 use crate::serde_lenient::{Text, or_absent};
 
 /// An entry of a paged list.
 pub trait ListEntry: DeserializeOwned {
+    /// Method that lists the entries.
+    const METHOD: Method;
     /// Member of the result that holds the entries.
     const MEMBER: &'static str;
 }
@@ -29,8 +33,8 @@ pub struct ListPage<T> {
     pub next_cursor: Option<String>,
     /// Skipped entries.
     pub skipped: Vec<SkippedEntry>,
-    /// Cache hints.
-    pub cache: CacheHint,
+    /// How long the list is fresh after receipt (`ttlMs`). Zero, also if absent or malformed, means stale at once.
+    pub ttl: Duration,
 }
 
 /// A skipped part of a result.
@@ -44,9 +48,9 @@ pub struct SkippedEntry {
     pub reason: String,
 }
 
-impl<T: ListEntry> ListPage<T> {
+impl<T: ListEntry> RequestResult for ListPage<T> {
     /// Reads a list result. Fails if it has no list.
-    pub fn parse(raw: &[u8]) -> Result<Self, DecodeError> {
+    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
         // serde_json skips raw values at any depth, so a deep schema would pass here and break a
         // client.
         if depth(raw) <= DEEPEST
@@ -93,7 +97,7 @@ fn name(entry: &RawValue) -> Option<String> {
 struct Sheet<'a, T, I> {
     entries: Option<Option<I>>,
     next_cursor: Option<&'a RawValue>,
-    hints: Hints<'a>,
+    ttl_millis: u64,
     of: PhantomData<T>,
 }
 
@@ -117,7 +121,8 @@ impl<T: ListEntry, I: Default> Sheet<'_, T, I> {
                 None
             }
         };
-        Ok(ListPage { items, next_cursor, skipped, cache: self.hints.read() })
+        let ttl = Duration::from_millis(self.ttl_millis);
+        Ok(ListPage { items, next_cursor, skipped, ttl })
     }
 }
 
@@ -132,18 +137,17 @@ impl<'de: 'a, 'a, T: ListEntry, I: Deserialize<'de>> Deserialize<'de> for Sheet<
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut sheet = Sheet {
-                    entries: None,
-                    next_cursor: None,
-                    hints: Hints::default(),
-                    of: PhantomData,
-                };
+                let mut sheet =
+                    Sheet { entries: None, next_cursor: None, ttl_millis: 0, of: PhantomData };
                 while let Some(Text(key)) = map.next_key()? {
                     match &*key {
                         member if member == T::MEMBER => sheet.entries = Some(map.next_value()?),
                         "nextCursor" => sheet.next_cursor = Some(map.next_value()?),
-                        "ttlMs" => sheet.hints.ttl = Some(map.next_value()?),
-                        "cacheScope" => sheet.hints.scope = Some(map.next_value()?),
+                        "ttlMs" => {
+                            // Negative, fractional or malformed: not cacheable.
+                            let millis: &RawValue = map.next_value()?;
+                            sheet.ttl_millis = millis.get().parse().unwrap_or_default();
+                        }
                         _ => {
                             let IgnoredAny = map.next_value()?;
                         }
@@ -156,26 +160,27 @@ impl<'de: 'a, 'a, T: ListEntry, I: Deserialize<'de>> Deserialize<'de> for Sheet<
     }
 }
 
-macro_rules! list_params {
-    ($($name:ident $what:literal;)*) => {
-        $(
-            #[doc = concat!("Asks for a page of ", $what, ".")]
-            #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-            pub struct $name<'a> {
-                /// Cursor: `next_cursor` of the previous page, absent for the first
-                /// page. An empty string is a valid cursor.
-                #[serde(skip_serializing_if = "Option::is_none")]
-                pub cursor: Option<&'a str>,
-            }
-        )*
-    };
+/// Parameters of a list request: asks for a page of `T`.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct ListParams<'a, T> {
+    /// Cursor: `next_cursor` of the previous page, absent for the first
+    /// page. An empty string is a valid cursor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<&'a str>,
+    #[serde(skip)]
+    entry: PhantomData<fn() -> T>,
 }
 
-list_params! {
-    ListToolsParams "tools";
-    ListResourcesParams "resources";
-    ListResourceTemplatesParams "resource templates";
-    ListPromptsParams "prompts";
+impl<'a, T> ListParams<'a, T> {
+    /// Asks for the page at `cursor`, or for the first page.
+    pub fn new(cursor: Option<&'a str>) -> Self {
+        Self { cursor, entry: PhantomData }
+    }
+}
+
+impl<T: ListEntry> Request for ListParams<'_, T> {
+    const METHOD: Method = T::METHOD;
+    type Result = ListPage<T>;
 }
 
 /// Maximum nesting of a list entry. A message that contains it stays below 128 levels, the limit of
@@ -213,10 +218,11 @@ mod tests;
 #[cfg(test)]
 mod list_tests {
     use super::*;
+    use crate::tool::Tool;
 
     #[track_caller]
     fn check(cursor: Option<&str>, expected: &str) {
-        let params = ListToolsParams { cursor };
+        let params = ListParams::<Tool>::new(cursor);
         assert_eq!(serde_json::to_string(&params).unwrap(), expected);
     }
 

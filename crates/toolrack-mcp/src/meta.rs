@@ -49,13 +49,6 @@ pub struct RequestMeta<'a> {
     pub progress_token: Option<&'a ProgressToken>,
 }
 
-impl RequestMeta<'_> {
-    /// Whether there is nothing to write, so that `_meta` can be omitted.
-    pub fn is_empty(&self) -> bool {
-        self.revision.era() == Era::Legacy && self.progress_token.is_none()
-    }
-}
-
 impl Serialize for RequestMeta<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -78,7 +71,7 @@ impl Serialize for RequestMeta<'_> {
 }
 
 /// The members of `_meta` that the client reads, in a result or in parameters.
-#[derive(Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct Meta {
     // An attribute takes only a literal, so these repeat the constants of `MetaKey`.
     #[serde(
@@ -128,12 +121,11 @@ mod tests {
             progress_token: token,
         };
         assert_eq!(serde_json::to_string(&meta).unwrap(), expected);
-        assert_eq!(meta.is_empty(), expected == "{}");
     }
 
     #[test]
     fn modern_meta_has_client_info() {
-        let token = ProgressToken::from(7);
+        let token = ProgressToken::Integer(7);
         check(Revision::R2025_11_25, None, "{}");
         check(Revision::R2025_11_25, Some(&token), r#"{"progressToken":7}"#);
         check(
@@ -151,8 +143,11 @@ mod tests {
     #[test]
     fn subscription_id_is_read_from_meta() {
         let of = |id: &str| format!(r#"{{"_meta":{{"{}":{id}}}}}"#, MetaKey::SUBSCRIPTION_ID);
-        assert_eq!(subscription_id(of("5").as_bytes()), Some(ProgressToken::from(5)));
-        assert_eq!(subscription_id(of("\"5\"").as_bytes()), Some(ProgressToken::from("5")));
+        assert_eq!(subscription_id(of("5").as_bytes()), Some(ProgressToken::Integer(5)));
+        assert_eq!(
+            subscription_id(of("\"5\"").as_bytes()),
+            Some(ProgressToken::Text("5".to_owned()))
+        );
         assert_eq!(subscription_id(of("null").as_bytes()), None);
         assert_eq!(subscription_id(br#"{"_meta":7}"#), None);
         assert_eq!(subscription_id(b""), None);

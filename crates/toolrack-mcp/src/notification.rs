@@ -1,7 +1,5 @@
 //! Notifications: server notifications, `cancelled`, `progress` and the progress token.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::elicitation::ElicitationComplete;
@@ -134,27 +132,6 @@ impl TryFrom<TokenMember> for ProgressToken {
     }
 }
 
-impl From<i64> for ProgressToken {
-    fn from(number: i64) -> Self {
-        Self::Integer(number)
-    }
-}
-
-impl From<&str> for ProgressToken {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl fmt::Display for ProgressToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Integer(number) => number.fmt(f),
-            Self::Text(text) => text.fmt(f),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,8 +189,12 @@ mod cancel_tests {
 
     #[test]
     fn request_id_keeps_its_type() {
-        check(r#"{"requestId":1}"#, Some(ProgressToken::from(1)), None);
-        check(r#"{"requestId":"1","reason":"late"}"#, Some(ProgressToken::from("1")), Some("late"));
+        check(r#"{"requestId":1}"#, Some(ProgressToken::Integer(1)), None);
+        check(
+            r#"{"requestId":"1","reason":"late"}"#,
+            Some(ProgressToken::Text("1".to_owned())),
+            Some("late"),
+        );
         check("{}", None, None);
     }
 }
@@ -229,14 +210,18 @@ mod progress_tests {
 
     #[test]
     fn progress_may_be_integer_or_float() {
-        let token = ProgressToken::from("t");
+        let token = ProgressToken::Text("t".to_owned());
         let (progress, total, message) = (0.5, Some(2.0), Some("half".to_owned()));
         check(
             r#"{"progressToken":"t","progress":0.5,"total":2,"message":"half","x":1}"#,
             Some(Progress { token, progress, total, message }),
         );
-        let bare =
-            Progress { token: ProgressToken::from(7), progress: 3.0, total: None, message: None };
+        let bare = Progress {
+            token: ProgressToken::Integer(7),
+            progress: 3.0,
+            total: None,
+            message: None,
+        };
         check(r#"{"progressToken":7,"progress":3}"#, Some(bare.clone()));
         check(r#"{"progressToken":7,"progress":3,"total":"all","message":null}"#, Some(bare));
         check(r#"{"progress":3}"#, None);
@@ -268,7 +253,7 @@ mod progress_token_tests {
 
     #[test]
     fn progress_tokens_round_trip() {
-        let tokens = [ProgressToken::Integer(-7), ProgressToken::from("a\"b")];
+        let tokens = [ProgressToken::Integer(-7), ProgressToken::Text("a\"b".to_owned())];
         assert_eq!(serde_json::to_string(&tokens).unwrap(), r#"[-7,"a\"b"]"#);
     }
 }

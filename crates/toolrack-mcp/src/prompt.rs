@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::content::{Content, Role, owned_content};
-use crate::input_required::InputResponses;
 use crate::list_page::ListEntry;
+use crate::method::Method;
 use crate::serde_lenient::{Icons, Object, fitting, or_absent};
 
 /// A prompt of a list.
@@ -52,31 +52,18 @@ pub struct PromptArgument {
 }
 
 impl ListEntry for Prompt {
+    const METHOD: Method = Method::ListPrompts;
     const MEMBER: &'static str = "prompts";
 }
 
 /// Parameters of `prompts/get`.
 #[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct GetPromptParams<'a> {
     /// Prompt name, as the server wrote it.
     pub name: &'a str,
     /// Arguments by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<&'a BTreeMap<String, String>>,
-    /// Answers to the server's `input_required` result. Since 2026-07-28.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub input_responses: Option<&'a InputResponses>,
-    /// `requestState` of that result, returned unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_state: Option<&'a str>,
-}
-
-impl<'a> GetPromptParams<'a> {
-    /// The first request for a prompt.
-    pub fn new(name: &'a str, arguments: Option<&'a BTreeMap<String, String>>) -> Self {
-        Self { name, arguments, input_responses: None, request_state: None }
-    }
 }
 
 /// Result of `prompts/get`.
@@ -105,12 +92,13 @@ pub struct PromptMessage {
 mod tests {
     use super::*;
     use crate::list_page::ListPage;
+    use crate::request::RequestResult as _;
 
     #[test]
     fn prompts_are_listed_with_arguments() {
         let json = r#"[{"name":"p","arguments":[{"name":"a","required":true},{"name":"b"}]},{"name":"q"}]"#;
         let page: ListPage<Prompt> =
-            ListPage::parse(format!(r#"{{"prompts":{json}}}"#).as_bytes()).unwrap();
+            ListPage::decode(format!(r#"{{"prompts":{json}}}"#).as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&page.items).unwrap(), json);
     }
 

@@ -1,4 +1,4 @@
-//! Requests and notifications with their method and result types.
+//! Requests with their method and result types.
 //!
 //! The type of the parameters identifies the request. `_meta` is not part of it: the sender
 //! inserts it.
@@ -6,27 +6,18 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Arguments, ToolCallResult};
+use crate::call::Arguments;
 use crate::completion::{CompleteParams, CompleteResult};
 use crate::discover::{DiscoverParams, DiscoverResult};
 use crate::error::DecodeError;
-use crate::initialize::{InitializeParams, InitializeResult, Initialized};
-use crate::list_page::{
-    ListEntry, ListPage, ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams,
-    ListToolsParams,
-};
+use crate::initialize::{InitializeParams, InitializeResult};
 use crate::logging::SetLevelParams;
 use crate::method::Method;
-use crate::notification::{Cancelled, Progress};
-use crate::prompt::{GetPromptParams, GetPromptResult, Prompt};
-use crate::resource::{
-    ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate, SubscribeParams,
-    UnsubscribeParams,
-};
-use crate::roots::RootsListChanged;
+use crate::prompt::{GetPromptParams, GetPromptResult};
+use crate::resource::{ReadResourceParams, ReadResourceResult, SubscribeParams, UnsubscribeParams};
 use crate::serde_lenient::decode;
 use crate::subscriptions_listen::ListenParams;
-use crate::tool::Tool;
+use crate::task::UpdateTaskParams;
 
 /// Parameters of a request, with its method and result type.
 pub trait Request: Serialize {
@@ -56,12 +47,6 @@ pub trait Request: Serialize {
     }
 }
 
-/// Parameters of a notification, with its method.
-pub trait Notification: Serialize {
-    /// The method.
-    const METHOD: Method;
-}
-
 /// A result that can be read from raw JSON and stored.
 pub trait RequestResult: Sized {
     /// Reads the `result` member of a response.
@@ -80,65 +65,23 @@ macro_rules! requests {
     };
 }
 
-macro_rules! notifications {
-    ($($params:ty, $method:ident;)*) => {
-        $(impl Notification for $params {
-            const METHOD: Method = Method::$method;
-        })*
-    };
-}
-
 requests! {
     InitializeParams<'_>, Initialize => InitializeResult;
     DiscoverParams, Discover => DiscoverResult;
     PingParams, Ping => EmptyResult;
-    ListToolsParams<'_>, ListTools => ListPage<Tool>;
-    ListResourcesParams<'_>, ListResources => ListPage<Resource>;
-    ListResourceTemplatesParams<'_>, ListResourceTemplates => ListPage<ResourceTemplate>;
-    ReadResourceParams<'_>, ReadResource(uri) => ReadResourceResult<'static>;
+    ReadResourceParams<'_>, ReadResource(uri) => ReadResourceResult;
     SubscribeParams<'_>, Subscribe => EmptyResult;
     UnsubscribeParams<'_>, Unsubscribe => EmptyResult;
-    ListPromptsParams<'_>, ListPrompts => ListPage<Prompt>;
     GetPromptParams<'_>, GetPrompt(name) => GetPromptResult;
     CompleteParams<'_>, Complete => CompleteResult;
     SetLevelParams, SetLevel => EmptyResult;
     ListenParams<'_>, Listen => EmptyResult;
-}
-
-notifications! {
-    Initialized, Initialized;
-    Cancelled, Cancelled;
-    Progress, Progress;
-    RootsListChanged, RootsListChanged;
+    UpdateTaskParams<'_>, UpdateTask(task_id) => EmptyResult;
 }
 
 impl<T: DeserializeOwned> RequestResult for T {
     fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
         decode(raw)
-    }
-}
-
-impl RequestResult for DiscoverResult {
-    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
-        Self::parse(raw)
-    }
-}
-
-impl<T: ListEntry> RequestResult for ListPage<T> {
-    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
-        Self::parse(raw)
-    }
-}
-
-impl RequestResult for ToolCallResult<'static> {
-    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
-        ToolCallResult::parse(raw).map(ToolCallResult::into_owned)
-    }
-}
-
-impl RequestResult for ReadResourceResult<'static> {
-    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
-        ReadResourceResult::parse(raw).map(ReadResourceResult::into_owned)
     }
 }
 

@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 
 use crate::content::owned;
 use crate::error::DecodeError;
-use crate::input_required::InputResponses;
 use crate::list_page::{ListEntry, SkippedEntry, read_lenient};
-use crate::result_type::{CacheHint, Hints};
+use crate::method::Method;
+use crate::request::RequestResult;
 use crate::serde_lenient::{Annotations, Icons, Object, Text, decode, fitting, or_absent};
 
 /// A resource of a list.
@@ -80,10 +80,12 @@ pub struct ResourceTemplate {
 }
 
 impl ListEntry for Resource {
+    const METHOD: Method = Method::ListResources;
     const MEMBER: &'static str = "resources";
 }
 
 impl ListEntry for ResourceTemplate {
+    const METHOD: Method = Method::ListResourceTemplates;
     const MEMBER: &'static str = "resourceTemplates";
 }
 
@@ -157,55 +159,34 @@ impl ResourceContents<'_> {
 }
 
 /// Parameters of `resources/read`.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ReadResourceParams<'a> {
     /// URI, as the server wrote it.
     pub uri: &'a str,
-    /// Answers to the server's `input_required` result. Since 2026-07-28.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub input_responses: Option<&'a InputResponses>,
-    /// `requestState` of that result, returned unchanged.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_state: Option<&'a str>,
-}
-
-impl<'a> ReadResourceParams<'a> {
-    /// The first request for `uri`.
-    pub fn new(uri: &'a str) -> Self {
-        Self { uri, input_responses: None, request_state: None }
-    }
 }
 
 /// Result of `resources/read`. A directory has several contents.
 #[derive(Debug, Clone)]
-pub struct ReadResourceResult<'a> {
+pub struct ReadResourceResult {
     /// Valid contents in the server's order.
-    pub contents: Vec<ResourceContents<'a>>,
+    pub contents: Vec<ResourceContents<'static>>,
     /// Malformed contents.
     pub skipped: Vec<SkippedEntry>,
-    /// Cache hints.
-    pub cache: CacheHint,
     /// `_meta`, as written.
-    pub meta: Option<Cow<'a, RawValue>>,
+    pub meta: Option<Box<RawValue>>,
 }
 
-#[derive(Deserialize)]
-struct Members<'a> {
-    #[serde(borrow)]
-    contents: Option<&'a RawValue>,
-    #[serde(borrow, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-    #[serde(borrow, rename = "ttlMs")]
-    ttl: Option<&'a RawValue>,
-    #[serde(borrow, rename = "cacheScope")]
-    scope: Option<&'a RawValue>,
-}
-
-impl<'a> ReadResourceResult<'a> {
+impl RequestResult for ReadResourceResult {
     /// Reads the result. Malformed contents are skipped and described.
-    pub fn parse(raw: &'a [u8]) -> Result<Self, DecodeError> {
-        let Members { contents, meta, ttl, scope } = decode(raw)?;
+    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
+        #[derive(Deserialize)]
+        struct Members<'a> {
+            #[serde(borrow)]
+            contents: Option<&'a RawValue>,
+            #[serde(rename = "_meta")]
+            meta: Option<Box<RawValue>>,
+        }
+        let Members { contents, meta } = decode(raw)?;
         let Some(listed) = contents else {
             return Err(DecodeError::Missing { member: "contents" });
         };
@@ -217,18 +198,8 @@ impl<'a> ReadResourceResult<'a> {
                 read_lenient(&entries)
             }
         };
-        let meta = meta.map(Cow::Borrowed);
-        Ok(Self { contents, skipped, cache: Hints { ttl, scope }.read(), meta })
-    }
-
-    /// Copies borrowed parts.
-    pub fn into_owned(self) -> ReadResourceResult<'static> {
-        ReadResourceResult {
-            contents: self.contents.into_iter().map(ResourceContents::into_owned).collect(),
-            skipped: self.skipped,
-            cache: self.cache,
-            meta: self.meta.map(owned),
-        }
+        let contents = contents.into_iter().map(ResourceContents::into_owned).collect();
+        Ok(Self { contents, skipped, meta })
     }
 }
 
@@ -255,7 +226,7 @@ mod tests {
     fn resource_uri_is_kept_byte_for_byte() {
         let json = br#"{"resources":[{"uri":"file:///a%20b?c=%2F","name":"a","size":12.0},
             {"uri":"x:","name":"b","size":7,"mimeType":null},{"name":"no uri"}]}"#;
-        let page: ListPage<Resource> = ListPage::parse(json).unwrap();
+        let page: ListPage<Resource> = ListPage::decode(json).unwrap();
         let read: Vec<_> = page
             .items
             .iter()
@@ -268,7 +239,7 @@ mod tests {
     #[test]
     fn resource_templates_have_their_own_list_member() {
         let json = br#"{"resourceTemplates":[{"uriTemplate":"f:{x}","name":"f"}]}"#;
-        let page: ListPage<ResourceTemplate> = ListPage::parse(json).unwrap();
+        let page: ListPage<ResourceTemplate> = ListPage::decode(json).unwrap();
         let written = serde_json::to_string(&page.items).unwrap();
         assert_eq!(written, r#"[{"uriTemplate":"f:{x}","name":"f"}]"#);
     }
@@ -280,7 +251,7 @@ mod read_tests {
 
     #[track_caller]
     fn check(json: &str, contents: &str, skipped: &[usize]) {
-        let read = ReadResourceResult::parse(json.as_bytes()).unwrap().into_owned();
+        let read = ReadResourceResult::decode(json.as_bytes()).unwrap();
         let passed: Vec<_> = read.skipped.iter().map(|entry| entry.index).collect();
         let written = serde_json::to_string(&read.contents).unwrap();
         assert_eq!((&*written, &*passed), (contents, skipped), "{json}");
@@ -312,7 +283,7 @@ mod read_tests {
     #[test]
     fn missing_contents_fail() {
         for json in ["{}", r#"{"contents":null}"#, r#"{"contents":{}}"#, "[]"] {
-            assert!(ReadResourceResult::parse(json.as_bytes()).is_err(), "{json}");
+            assert!(ReadResourceResult::decode(json.as_bytes()).is_err(), "{json}");
         }
     }
 }

@@ -101,11 +101,6 @@ impl Revision {
         self >= Self::R2025_03_26
     }
 
-    /// Whether list entries have a `title` beside their `name`.
-    pub fn has_titles(self) -> bool {
-        self >= Self::R2025_06_18
-    }
-
     /// Whether completion requests may include previous arguments.
     pub fn has_completion_context(self) -> bool {
         self >= Self::R2025_06_18
@@ -123,11 +118,6 @@ impl Revision {
 
     /// Whether sampling supports tools and messages with several blocks.
     pub fn has_sampling_tools(self) -> bool {
-        self >= Self::R2025_11_25
-    }
-
-    /// Whether an implementation has a description and icons.
-    pub fn has_icons(self) -> bool {
         self >= Self::R2025_11_25
     }
 

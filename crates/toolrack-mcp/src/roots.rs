@@ -34,16 +34,6 @@ impl Root {
         }
         Ok(Self { uri, name })
     }
-
-    /// URI.
-    pub fn uri(&self) -> &str {
-        &self.uri
-    }
-
-    /// Display name.
-    pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
 }
 
 /// Result of `roots/list`.
@@ -53,10 +43,6 @@ pub struct RootsResult {
     pub roots: Vec<Root>,
 }
 
-/// `notifications/roots/list_changed`: the roots changed. Legacy era only.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct RootsListChanged {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,7 +50,7 @@ mod tests {
     #[track_caller]
     fn check(uri: &str, expected: Result<&str, RootError>) {
         let root = Root::new(uri.to_owned(), None);
-        assert_eq!(root.as_ref().map(Root::uri), expected.as_ref().copied());
+        assert_eq!(root.as_ref().map(|root| root.uri.as_str()), expected.as_ref().copied());
     }
 
     #[test]

@@ -7,8 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::client_capabilities::SamplingCapability;
 use crate::content::{Content, Role, owned_content};
-use crate::error::DecodeError;
-use crate::serde_lenient::{decode_params, or_absent, or_default};
+use crate::serde_lenient::{or_absent, or_default};
 use crate::tool::Tool;
 
 /// Parameters of `sampling/createMessage`.
@@ -111,13 +110,6 @@ pub enum ToolChoiceMode {
     None,
 }
 
-impl SamplingParams {
-    /// Reads the parameters of `sampling/createMessage`.
-    pub fn parse(params: &[u8]) -> Result<Self, DecodeError> {
-        decode_params(params)
-    }
-}
-
 /// Result of `sampling/createMessage`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -157,61 +149,31 @@ fn bare_if_one<S: Serializer>(
     }
 }
 
-/// A violation of the rules for tools in sampling. The legacy response is "invalid params".
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SamplingError {
-    /// The request has tools, but the client did not declare support.
-    #[error("the request brings tools, and `sampling.tools` was not declared")]
-    ToolsUndeclared,
-    /// A message mixes tool results with other content.
-    #[error("message {message} mixes results of tools with other content")]
-    MixedResults {
-        /// Index of the message.
-        message: usize,
-    },
-    /// A tool call has no result in the next message.
-    #[error("the tool use `{id}` is not answered by the next message")]
-    Unanswered {
-        /// Id of the tool call.
-        id: String,
-    },
-    /// A tool result has no call in the previous message.
-    #[error("the tool result for `{id}` answers no tool use")]
-    Unasked {
-        /// Id of the tool call.
-        id: String,
-    },
-}
-
-/// Finds the first violation (spec 2025-11-25, sampling §Tools).
-pub fn check_sampling(
-    params: &SamplingParams,
-    declared: SamplingCapability,
-) -> Result<(), SamplingError> {
+/// Finds the first violation of the rules for tools (spec 2025-11-25, sampling §Tools). The legacy response is
+/// "invalid params", with this text.
+pub fn check_sampling(params: &SamplingParams, declared: SamplingCapability) -> Result<(), String> {
     let brings_tools = params.tools.is_some() || params.tool_choice.is_some();
     if brings_tools && !declared.tools {
-        return Err(SamplingError::ToolsUndeclared);
+        return Err("the request brings tools, and `sampling.tools` was not declared".to_owned());
     }
+    let unanswered =
+        |id: &str| Err(format!("the tool use `{id}` is not answered by the next message"));
     let mut open: BTreeSet<&str> = BTreeSet::new();
     for (place, message) in params.messages.iter().enumerate() {
         let answered = results(place, message)?;
         if let Some(id) = open.difference(&answered).next() {
-            return Err(SamplingError::Unanswered { id: (*id).to_owned() });
+            return unanswered(id);
         }
         if let Some(id) = answered.difference(&open).next() {
-            return Err(SamplingError::Unasked { id: (*id).to_owned() });
+            return Err(format!("the tool result for `{id}` answers no tool use"));
         }
         open = uses(message);
     }
-    match open.first() {
-        Some(id) => Err(SamplingError::Unanswered { id: (*id).to_owned() }),
-        None => Ok(()),
-    }
+    open.first().map_or(Ok(()), |id| unanswered(id))
 }
 
 /// Ids of the tool results in a message.
-fn results(place: usize, message: &SamplingMessage) -> Result<BTreeSet<&str>, SamplingError> {
+fn results(place: usize, message: &SamplingMessage) -> Result<BTreeSet<&str>, String> {
     let answered: Vec<&str> = message
         .content
         .iter()
@@ -222,7 +184,7 @@ fn results(place: usize, message: &SamplingMessage) -> Result<BTreeSet<&str>, Sa
         .collect();
     let mixed = !answered.is_empty() && answered.len() != message.content.len();
     if mixed || (message.role == Role::Assistant && !answered.is_empty()) {
-        return Err(SamplingError::MixedResults { message: place });
+        return Err(format!("message {place} mixes results of tools with other content"));
     }
     Ok(answered.into_iter().collect())
 }
@@ -242,10 +204,11 @@ fn uses(message: &SamplingMessage) -> BTreeSet<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::RequestResult as _;
 
     #[track_caller]
     fn check(json: &str, expected: &str) {
-        let params = SamplingParams::parse(json.as_bytes()).unwrap();
+        let params = SamplingParams::decode(json.as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&params.messages).unwrap(), expected);
     }
 
@@ -267,7 +230,7 @@ mod tests {
             br#"{"messages":[],"maxTokens":5,"includeContext":"everything","temperature":"hot",
             "modelPreferences":{"hints":[{"name":"m"},{}],"costPriority":0.3},
             "stopSequences":["x"],"tools":[],"toolChoice":{"mode":"required"}}"#;
-        let params = SamplingParams::parse(json).unwrap();
+        let params = SamplingParams::decode(json).unwrap();
         let preferences = ModelPreferences {
             hints: vec![ModelHint { name: Some("m".to_owned()) }, ModelHint::default()],
             cost_priority: Some(0.3),
@@ -277,7 +240,7 @@ mod tests {
         assert_eq!((params.include_context, params.temperature), (None, None));
         assert_eq!(params.tool_choice, Some(ToolChoice { mode: ToolChoiceMode::Required }));
         for unsound in [r#"{"messages":[]}"#, r#"{"messages":[],"maxTokens":-1}"#, "{}", ""] {
-            assert!(SamplingParams::parse(unsound.as_bytes()).is_err(), "{unsound}");
+            assert!(SamplingParams::decode(unsound.as_bytes()).is_err(), "{unsound}");
         }
     }
 
@@ -302,6 +265,7 @@ mod tests {
 #[cfg(test)]
 mod check_tests {
     use super::*;
+    use crate::request::RequestResult as _;
 
     const TOOLS: SamplingCapability = SamplingCapability { tools: true, context: false };
     const PLAIN: SamplingCapability = SamplingCapability { tools: false, context: false };
@@ -329,38 +293,35 @@ mod check_tests {
     }
 
     #[track_caller]
-    fn check(
-        short: &str,
-        more: &str,
-        declared: SamplingCapability,
-        expected: Option<SamplingError>,
-    ) {
+    fn check(short: &str, more: &str, declared: SamplingCapability, expected: Option<&str>) {
         let json = format!(r#"{{"messages":[{}],"maxTokens":1{more}}}"#, messages(short));
-        let params = SamplingParams::parse(json.as_bytes()).unwrap();
-        assert_eq!(check_sampling(&params, declared).err(), expected, "{short}");
+        let params = SamplingParams::decode(json.as_bytes()).unwrap();
+        assert_eq!(check_sampling(&params, declared).err().as_deref(), expected, "{short}");
     }
 
     /// Protocol facts §12.2.
     #[test]
     fn sampling_tools_need_the_capability() {
         check("ut", "", PLAIN, None);
-        check("ut", r#","tools":[]"#, PLAIN, Some(SamplingError::ToolsUndeclared));
-        check("ut", r#","toolChoice":{}"#, PLAIN, Some(SamplingError::ToolsUndeclared));
+        let undeclared = Some("the request brings tools, and `sampling.tools` was not declared");
+        check("ut", r#","tools":[]"#, PLAIN, undeclared);
+        check("ut", r#","toolChoice":{}"#, PLAIN, undeclared);
         check("ut", r#","tools":[],"toolChoice":{}"#, TOOLS, None);
     }
 
     #[test]
     fn tool_calls_need_results_in_the_next_message() {
-        let unanswered = |id: &str| Some(SamplingError::Unanswered { id: id.to_owned() });
-        let unasked = |id: &str| Some(SamplingError::Unasked { id: id.to_owned() });
+        let unanswered_1 = Some("the tool use `1` is not answered by the next message");
+        let unanswered_2 = Some("the tool use `2` is not answered by the next message");
+        let mixed = Some("message 1 mixes results of tools with other content");
         check("ut at,?1,?2 u!2,!1 at", "", TOOLS, None);
         check("ut a?1 u!1 a?2 u!2", "", TOOLS, None);
-        check("ut a?1,?2 u!1", "", TOOLS, unanswered("2"));
-        check("ut a?1", "", TOOLS, unanswered("1"));
-        check("ut a?1 ut u!1", "", TOOLS, unanswered("1"));
-        check("u!1", "", TOOLS, unasked("1"));
-        check("a?1 u!1,!2", "", TOOLS, unasked("2"));
-        check("a?1 u!1,t", "", TOOLS, Some(SamplingError::MixedResults { message: 1 }));
-        check("a?1 a!1", "", TOOLS, Some(SamplingError::MixedResults { message: 1 }));
+        check("ut a?1,?2 u!1", "", TOOLS, unanswered_2);
+        check("ut a?1", "", TOOLS, unanswered_1);
+        check("ut a?1 ut u!1", "", TOOLS, unanswered_1);
+        check("u!1", "", TOOLS, Some("the tool result for `1` answers no tool use"));
+        check("a?1 u!1,!2", "", TOOLS, Some("the tool result for `2` answers no tool use"));
+        check("a?1 u!1,t", "", TOOLS, mixed);
+        check("a?1 a!1", "", TOOLS, mixed);
     }
 }

@@ -3,11 +3,9 @@
 //! **Invariant:** these functions accept any well-formed JSON, except where their docs say otherwise.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, Error, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -15,70 +13,9 @@ use crate::content::Role;
 use crate::error::DecodeError;
 
 /// A string that borrows from the input unless it has escapes. `Option<Cow<str>>` would always copy.
-#[derive(Debug, Clone)]
-pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-
-            fn visit_string<E: Error>(self, text: String) -> Result<Self::Value, E> {
-                Ok(Text(Cow::Owned(text)))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
-}
-
-/// A map in wire order. A duplicate key keeps its first position and its
-/// last value.
-#[derive(Debug)]
-pub(crate) struct Ordered<V>(pub(crate) Vec<(String, V)>);
-
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Ordered<V> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OrderedVisitor<V>(PhantomData<V>);
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for OrderedVisitor<V> {
-            type Value = Ordered<V>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries: Vec<(String, V)> = Vec::new();
-                // A map, because the server chooses the number of keys and a search per key would
-                // be quadratic.
-                let mut places: BTreeMap<String, usize> = BTreeMap::new();
-                while let Some((key, value)) = map.next_entry::<String, V>()? {
-                    match places.get(&key).and_then(|&place| entries.get_mut(place)) {
-                        Some(entry) => entry.1 = value,
-                        None => {
-                            places.insert(key.clone(), entries.len());
-                            entries.push((key, value));
-                        }
-                    }
-                }
-                Ok(Ordered(entries))
-            }
-        }
-        deserializer.deserialize_map(OrderedVisitor(PhantomData))
-    }
-}
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// Distinguishes `null` from an absent member, which serde's `Option` does not.
 pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
@@ -12,7 +13,7 @@ use crate::error::DecodeError;
 use crate::input_required::{InputRequest, InputResponses};
 use crate::method::Method;
 use crate::request::{EmptyResult, Request, RequestResult};
-use crate::serde_lenient::{Ordered, decode, or_absent, or_default};
+use crate::serde_lenient::{decode, or_absent, or_default};
 
 /// Identifier of the tasks extension of the modern era.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -90,7 +91,7 @@ impl RequestResult for TaskReport {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Outcome {
-            input_requests: Option<Ordered<InputRequest>>,
+            input_requests: Option<IndexMap<String, InputRequest>>,
             result: Option<Box<RawValue>>,
             error: Option<Box<RawValue>>,
         }
@@ -104,7 +105,7 @@ impl RequestResult for TaskReport {
         if let Some(member) = missing {
             return Err(DecodeError::Missing { member });
         }
-        let input_requests = input_requests.map(|Ordered(listed)| listed).unwrap_or_default();
+        let input_requests = input_requests.unwrap_or_default().into_iter().collect();
         Ok(Self { task, result, error, input_requests })
     }
 }
@@ -160,15 +161,6 @@ pub struct UpdateTaskParams<'a> {
     pub task_id: &'a str,
     /// Responses; more may follow later.
     pub input_responses: &'a InputResponses,
-}
-
-impl Request for UpdateTaskParams<'_> {
-    const METHOD: Method = Method::UpdateTask;
-    type Result = EmptyResult;
-
-    fn subject(&self) -> Option<&str> {
-        Some(self.task_id)
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::list_page::ListEntry;
+use crate::method::Method;
 use crate::serde_lenient::{Execution, Icons, Object, TaskSupport, fitting, or_absent};
 use crate::tool_schema::{input_schema, output_schema};
 
@@ -67,6 +68,7 @@ pub struct ToolAnnotations {
 }
 
 impl ListEntry for Tool {
+    const METHOD: Method = Method::ListTools;
     const MEMBER: &'static str = "tools";
 }
 

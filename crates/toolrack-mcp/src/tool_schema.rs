@@ -7,11 +7,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use indexmap::IndexMap;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::serde_lenient::{Ordered, Text, object};
+use crate::serde_lenient::{Text, object};
 
 const TYPE: &str = "type";
 const OBJECT: &str = r#""object""#;
@@ -72,15 +73,13 @@ fn flaw(schema: &RawValue) -> Option<&'static str> {
     }
 }
 
-/// The outline of an object. Of a repeated member the last one counts.
+/// The outline of an object.
 fn outline(schema: &RawValue) -> Option<Outline<'_, &RawValue, &RawValue>> {
     serde_json::from_str(schema.get()).ok().or_else(|| {
         let members = object_members(schema)?;
-        let last = |name: &str| {
-            let member = members.iter().rfind(|(member, _)| member == name);
-            member.map(|(_, value)| *value).filter(|value| value.get() != "null")
-        };
-        let (kind, properties, required) = (last("type"), last("properties"), last("required"));
+        let member = |name| members.get(name).copied().filter(|value| value.get() != "null");
+        let (kind, properties, required) =
+            (member("type"), member("properties"), member("required"));
         Some(Outline { kind, properties, required })
     })
 }
@@ -113,8 +112,8 @@ impl<'de> Deserialize<'de> for Properties {
 }
 
 /// Members of a JSON object in their order, as written. Of a repeated member the last one counts.
-pub fn object_members(raw: &RawValue) -> Option<Vec<(String, &RawValue)>> {
-    serde_json::from_str(raw.get()).ok().map(|Ordered(members)| members)
+pub fn object_members(raw: &RawValue) -> Option<IndexMap<String, &RawValue>> {
+    serde_json::from_str(raw.get()).ok()
 }
 
 /// Whether the schema is an object schema, as output schemas had to be before 2026-07-28.
@@ -126,10 +125,10 @@ pub fn is_object_schema(schema: &RawValue) -> bool {
 /// is `null`.
 pub fn strict_schema(schema: &RawValue) -> Cow<'_, RawValue> {
     let Some(members) = object_members(schema) else { return Cow::Borrowed(schema) };
-    let is_void = |(key, value): &(String, &RawValue)| {
+    let is_void = |(key, value): &(&String, &&RawValue)| {
         value.get() == "null" && [TYPE, "properties", "required"].contains(&key.as_str())
     };
-    if members.iter().any(|(key, _)| key == TYPE) && !members.iter().any(is_void) {
+    if members.contains_key(TYPE) && !members.iter().any(|member| is_void(&member)) {
         return Cow::Borrowed(schema);
     }
     let rest = members.iter().filter(|member| member.0 != TYPE && !is_void(member));

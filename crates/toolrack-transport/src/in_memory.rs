@@ -101,15 +101,13 @@ impl Transport for InMemoryTransport {
                 .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
             let id = response.id();
             let text = to_line(|out| write_request(out, id, request.method, request.params))?;
-            let timed_out = |waited| TransportError::timed_out(waited);
             // A permit, not `send`: if the wait for it times out, the message was certainly not sent.
-            let Ok(permit) =
-                timeout_at(Instant::from_std(deadline.expires_at), self.outgoing.reserve()).await
-            else {
-                return Err(RequestError::not_sent(timed_out(
-                    deadline.expires_at - deadline.started,
-                )));
-            };
+            let expires_at = Instant::from_std(deadline.expires_at);
+            let permit =
+                timeout_at(expires_at, self.outgoing.reserve()).await.map_err(|_late| {
+                    let waited = deadline.expires_at - deadline.started;
+                    RequestError::not_sent(TransportError::timed_out(waited))
+                })?;
             permit
                 .map_err(|_closed| RequestError::not_sent(TransportError::StdinNotAvailable))?
                 .send(text);
@@ -118,7 +116,7 @@ impl Transport for InMemoryTransport {
                 CancelGuard { transport: self, id, on_cancel: request.on_cancel };
             let outcome = await_response(&mut response, deadline)
                 .await
-                .map_err(|waited| RequestError::unknown(timed_out(waited)))?;
+                .map_err(|waited| RequestError::unknown(TransportError::timed_out(waited)))?;
             cancel_guard.on_cancel = OnCancel::Silent;
             match outcome {
                 Ok(response) => response.map_err(RequestError::answered),

@@ -6,8 +6,8 @@
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::{Error, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -135,7 +135,8 @@ const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 /// The id that ties a response to its request: a number or a string, as the sender chose.
 ///
 /// We send numbers. Ids of the peer are read leniently (`1.0` is `1`) and returned unchanged.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged, try_from = "IdMember")]
 pub enum RequestId {
     /// An integer. Our own ids are always numbers.
     Number(i64),
@@ -177,53 +178,30 @@ impl fmt::Display for RequestId {
     }
 }
 
-impl Serialize for RequestId {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            RequestId::Number(number) => serializer.serialize_i64(*number),
-            RequestId::Text(text) => serializer.serialize_str(text),
-        }
-    }
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "an integer or a string as id")]
+enum IdMember {
+    Number(i64),
+    Float(f64),
+    Text(Box<str>),
 }
 
-impl<'de> Deserialize<'de> for RequestId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(IdVisitor)
-    }
-}
+impl TryFrom<IdMember> for RequestId {
+    type Error = &'static str;
 
-struct IdVisitor;
-
-impl Visitor<'_> for IdVisitor {
-    type Value = RequestId;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an integer or a string as id")
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<RequestId, E> {
-        Ok(RequestId::Number(number))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<RequestId, E> {
-        i64::try_from(number)
-            .map(RequestId::Number)
-            .map_err(|_too_large| E::invalid_value(Unexpected::Unsigned(number), &self))
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<RequestId, E> {
-        if number.fract() != 0.0 || number.abs() > MAX_EXACT {
-            return Err(E::invalid_value(Unexpected::Float(number), &self));
+    fn try_from(member: IdMember) -> Result<Self, Self::Error> {
+        match member {
+            IdMember::Number(number) => Ok(RequestId::Number(number)),
+            IdMember::Float(number) if number.fract() != 0.0 || number.abs() > MAX_EXACT => {
+                Err("the id is not an integer")
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "checked to be a whole number below 2^53"
+            )]
+            IdMember::Float(number) => Ok(RequestId::Number(number as i64)),
+            IdMember::Text(text) => Ok(RequestId::Text(text)),
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "checked to be a whole number below 2^53"
-        )]
-        Ok(RequestId::Number(number as i64))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<RequestId, E> {
-        Ok(RequestId::Text(text.into()))
     }
 }
 

@@ -48,7 +48,7 @@ impl MessageRouter {
     /// An open router. Messages that are not responses go to `handler`.
     pub fn new(handler: Arc<dyn IncomingHandler>) -> Self {
         Self {
-            pending: PendingRequests::new(),
+            pending: PendingRequests::default(),
             handler,
             counters: TransportCounters::default(),
             redactor: Redactor::default(),

@@ -58,17 +58,6 @@ struct Entry<A> {
 }
 
 impl<A, E: Clone> PendingRequests<A, E> {
-    /// An empty table. The first id is one.
-    pub fn new() -> Self {
-        let table = Table {
-            last_id: 0,
-            close_reason: None,
-            next_expiry: None,
-            entries: HashMap::default(),
-        };
-        Self { table: Mutex::new(table) }
-    }
-
     /// Registers a request under the next id. Fails once the connection is closed.
     pub fn register(&self, deadline: Deadline) -> Result<PendingResponse<'_, A, E>, E> {
         let mut table = self.table.lock();
@@ -194,9 +183,12 @@ impl<A, E: Clone> PendingRequests<A, E> {
     }
 }
 
-impl<A, E: Clone> Default for PendingRequests<A, E> {
+impl<A, E> Default for PendingRequests<A, E> {
+    /// An empty table. The first id is one.
     fn default() -> Self {
-        Self::new()
+        let entries = HashMap::default();
+        let table = Table { last_id: 0, close_reason: None, next_expiry: None, entries };
+        Self { table: Mutex::new(table) }
     }
 }
 

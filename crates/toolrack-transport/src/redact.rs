@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use memchr::memmem;
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::RwLock;
 
 use crate::sanitize::sanitize_line;
 
@@ -28,9 +28,10 @@ pub struct Redactor {
     secrets: Arc<RwLock<BTreeMap<String, Secret>>>,
 }
 
-/// A secret in all its encodings.
+/// A secret in all its encodings. A short one has none.
+#[derive(Default)]
 struct Secret {
-    plain: String,
+    plain: Option<String>,
     /// Escaped for a JSON string, and for a JSON string within a JSON string: many tools return JSON as text.
     escaped: Vec<String>,
 }
@@ -38,13 +39,13 @@ struct Secret {
 impl Secret {
     fn new(value: &str) -> Self {
         // Trimmed, because a secret that was read from a file often ends with a line break.
-        let (plain, mut escaped) = (value.trim().to_owned(), Vec::new());
-        let once = escape_json(&plain);
-        if once != plain {
-            escaped.push(escape_json(&once));
+        let plain = value.trim().to_owned();
+        if plain.len() < MIN_SECRET_BYTES {
+            return Self::default();
         }
-        escaped.push(once);
-        Self { plain, escaped }
+        let once = escape_json(&plain);
+        let twice = (once != plain).then(|| escape_json(&once));
+        Self { plain: Some(plain), escaped: twice.into_iter().chain([once]).collect() }
     }
 }
 
@@ -57,23 +58,18 @@ impl Redactor {
 
     /// Whether there are no secrets.
     pub fn is_empty(&self) -> bool {
-        self.secrets().is_empty()
+        self.secrets.read().is_empty()
     }
 
     /// Replaces each secret in the text by its name.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let secrets = self.secrets();
+        let secrets = self.secrets.read();
         let encodings = secrets.iter().flat_map(|(name, secret)| {
-            let all = secret.escaped.iter().chain([&secret.plain]);
-            all.filter(|_| is_long_enough(secret)).map(move |encoding| (name, encoding))
+            secret.escaped.iter().chain(&secret.plain).map(move |encoding| (name, encoding))
         });
-        let mut found: Vec<_> =
-            encodings.filter(|(_, encoding)| text.contains(encoding.as_str())).collect();
         let mut redacted = Cow::Borrowed(text);
-        // Longest first, because one secret may be a part of another.
-        found.sort_by_key(|(_, encoding)| Reverse(encoding.len()));
-        for (name, encoding) in found {
-            redacted = Cow::Owned(redacted.replace(encoding.as_str(), &placeholder(name)));
+        for (encoding, placeholder) in replacements(encodings, |encoding| text.contains(encoding)) {
+            redacted = Cow::Owned(redacted.replace(encoding, &placeholder));
         }
         redacted
     }
@@ -89,36 +85,34 @@ impl Redactor {
     /// not copied, and the call is free if there are none.
     #[must_use]
     pub fn redact_json(&self, text: Bytes) -> Bytes {
-        let secrets = self.secrets();
+        let secrets = self.secrets.read();
         let encodings = secrets.iter().flat_map(|(name, secret)| {
             // Within a JSON string only the escaped forms can occur.
-            let all = secret.escaped.iter().filter(|_| is_long_enough(secret));
-            all.map(move |encoding| (name, encoding))
+            secret.escaped.iter().map(move |encoding| (name, encoding))
         });
-        let is_present = |encoding: &str| memmem::find(&text, encoding.as_bytes()).is_some();
-        let mut found: Vec<_> = encodings.filter(|(_, encoding)| is_present(encoding)).collect();
+        let mut found =
+            replacements(encodings, |encoding| memmem::find(&text, encoding.as_bytes()).is_some());
         if found.is_empty() {
             return text;
         }
-        found.sort_by_key(|(_, encoding)| Reverse(encoding.len()));
-        let replacements: Vec<_> = found
-            .into_iter()
-            .map(|(name, encoding)| (encoding.as_bytes(), escape_json(&placeholder(name))))
-            .collect();
-        replace_in_strings(&text, &replacements).map_or(text, Bytes::from)
-    }
-
-    fn secrets(&self) -> RwLockReadGuard<'_, BTreeMap<String, Secret>> {
-        self.secrets.read()
+        for (_, placeholder) in &mut found {
+            *placeholder = escape_json(placeholder);
+        }
+        replace_in_strings(&text, &found).map_or(text, Bytes::from)
     }
 }
 
-fn is_long_enough(secret: &Secret) -> bool {
-    secret.plain.len() >= MIN_SECRET_BYTES
-}
-
-fn placeholder(name: &str) -> String {
-    format!("[secret {name}]")
+/// The encodings that are present, each with the placeholder of its secret.
+fn replacements<'s>(
+    encodings: impl Iterator<Item = (&'s String, &'s String)>,
+    is_present: impl Fn(&str) -> bool,
+) -> Vec<(&'s str, String)> {
+    let present = encodings.filter(|(_, encoding)| is_present(encoding));
+    let mut found: Vec<_> =
+        present.map(|(name, encoding)| (encoding.as_str(), format!("[secret {name}]"))).collect();
+    // Longest first, because one secret may be a part of another.
+    found.sort_by_key(|(encoding, _)| Reverse(encoding.len()));
+    found
 }
 
 /// The text as it appears between the quotes of a JSON string.
@@ -129,7 +123,7 @@ fn escape_json(text: &str) -> String {
 
 /// Applies the replacements, which are escaped already, within the strings of a JSON text. `None` if there is no
 /// match.
-fn replace_in_strings(text: &[u8], replacements: &[(&[u8], String)]) -> Option<Vec<u8>> {
+fn replace_in_strings(text: &[u8], replacements: &[(&str, String)]) -> Option<Vec<u8>> {
     let mut replaced = Vec::new();
     // Input before `copied` is in the output; the scan is at `at`.
     let (mut copied, mut at) = (0, 0);
@@ -140,7 +134,7 @@ fn replace_in_strings(text: &[u8], replacements: &[(&[u8], String)]) -> Option<V
         let found = replacements
             .iter()
             .filter(|_| in_string)
-            .find(|(encoding, _)| rest.starts_with(encoding));
+            .find(|(encoding, _)| rest.starts_with(encoding.as_bytes()));
         if let Some((encoding, replacement)) = found {
             replaced.extend_from_slice(text.get(copied..at)?);
             replaced.extend_from_slice(replacement.as_bytes());
@@ -162,7 +156,7 @@ fn replace_in_strings(text: &[u8], replacements: &[(&[u8], String)]) -> Option<V
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n_secrets = self.secrets().len();
+        let n_secrets = self.secrets.read().len();
         f.debug_struct("Redactor").field("n_secrets", &n_secrets).finish()
     }
 }

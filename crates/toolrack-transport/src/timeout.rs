@@ -84,7 +84,7 @@ mod tests {
 
     /// Reports progress at the given times and checks when the request times out.
     async fn check(timeout: RequestTimeout, progress: &[u64], expected: u64) {
-        let pending = PendingRequests::<(), ()>::new();
+        let pending = PendingRequests::<(), ()>::default();
         let deadline = timeout.start();
         let mut response = pending.register(deadline).unwrap();
         let started = Instant::now();
@@ -123,7 +123,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn response_before_the_deadline_is_returned() {
-        let pending = PendingRequests::<u8, ()>::new();
+        let pending = PendingRequests::<u8, ()>::default();
         let deadline = RequestTimeout::unlimited().start();
         let mut response = pending.register(deadline).unwrap();
         let outcome = await_response(&mut response, deadline);

@@ -298,6 +298,9 @@ impl fmt::Debug for OutgoingRequest<'_> {
 /// The maximum length of a sample of an unreadable line.
 const SAMPLE_CHARS: usize = 200;
 
+/// The part of an unreadable line that is sanitized for its sample.
+const SANITIZED_BYTES: usize = 16 << 10;
+
 /// Unreadable lines after this many are only counted.
 const MAX_SAMPLES: u64 = 16;
 
@@ -344,9 +347,11 @@ impl TransportCounters {
         if before >= MAX_SAMPLES {
             return None;
         }
-        // A character has at most four bytes, so this part of a long line is enough for the sample.
-        let start = line.get(..line.len().min(4 * SAMPLE_CHARS)).unwrap_or(line);
-        let sample = redactor.redact_line(&String::from_utf8_lossy(start), SAMPLE_CHARS);
+        let text = String::from_utf8_lossy(line);
+        // Redacted before the cut, which could leave a part of a secret. The cut is for speed: sanitizing is slow.
+        let redacted = redactor.redact(&text);
+        let (start, _) = redacted.split_at(redacted.floor_char_boundary(SANITIZED_BYTES));
+        let sample = redactor.redact_line(start, SAMPLE_CHARS);
         let mut first = self.sample.lock();
         first.get_or_insert_with(|| sample.clone());
         Some(sample)
@@ -370,8 +375,28 @@ impl TransportCounters {
             late: self.late.load(Ordering::Relaxed),
             oversize: self.oversize.load(Ordering::Relaxed),
             sample: self.sample.lock().clone(),
-            stderr: Vec::new(),
-            pid: None,
+            ..TransportStats::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sample_shows_no_part_of_a_secret() {
+        let redactor = Redactor::default();
+        redactor.add_secret("token", "s3cr3t-value");
+        let check = |before: &str, expected: &str| {
+            let line = format!("{before}s3cr3t-value and more");
+            let sample = TransportCounters::default().count_unreadable(line.as_bytes(), &redactor);
+            assert_eq!(sample.as_deref(), Some(expected));
+        };
+        check("a ", "a [secret token] and more");
+        check(&"😀".repeat(198), &format!("{}[s…", "😀".repeat(198)));
+        check(&"\u{1b}[1m".repeat(199), "[secret token] and more");
+        check(&"\u{1b}[1m".repeat(100_000), "");
+        check(&"x".repeat(SANITIZED_BYTES - 3), &format!("{}…", "x".repeat(SAMPLE_CHARS)));
     }
 }

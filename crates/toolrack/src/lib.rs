@@ -207,22 +207,22 @@ pub mod auth {
 pub mod client {
     pub use toolrack_client::{
         CallError, CallOptions, ClientBuilder, ClientHandler, ConnectError, ConnectStep, Connector,
-        DetectedVersion, EraChoice, Event, Events, ForwardedFor, HttpConnector, Limits, List,
-        ListChanges, MCP_REQUEST_TIMEOUT_SECS, McpClient, McpToolDef, McpToolResult, NotMcp,
-        OnConnectStep, OnProgress, RawServerRequest, SamplingError, StdioConnector, Timeouts,
-        Truncated, launcher_name, parse_tool_result, parse_tools_list,
+        EraChoice, Event, Events, ForwardedFor, HttpConnector, Limits, List,
+        MCP_REQUEST_TIMEOUT_SECS, McpClient, McpToolDef, McpToolResult, NotMcp, OnConnectStep,
+        OnProgress, RawServerRequest, SamplingError, StdioConnector, Timeouts, Truncated,
+        launcher_name, parse_tool_result, parse_tools_list,
     };
 }
 
 /// Config files: parsing, validation, interpolation, diff.
 pub mod config {
     pub use toolrack_config::{
-        Agent, ConfigDiff, ConfigFile, Diagnostic, DiagnosticKind, Dialect, EnvValue,
-        Fingerprint, Lookup, McpServerConfig, McpTransport, Package, PackageKind, Parsed, Pin,
-        Position, Resolved, ResolvedTransport, Sandbox, ServerEntry, Settings, Severity,
-        SourceLocation, StartMode, ToolNaming, VariableSource, detect, did_you_mean, diff,
-        fingerprint, interpolate, join, json_schema, key_reference, parse_duration, read, read_as,
-        read_server, similar_names, suggest, without_secrets,
+        Agent, ConfigDiff, ConfigFile, Diagnostic, DiagnosticKind, Dialect, EnvValue, Fingerprint,
+        Lookup, McpServerConfig, McpTransport, Package, PackageKind, Parsed, Pin, Position,
+        Resolved, ResolvedTransport, Sandbox, ServerEntry, Settings, Severity, SourceLocation,
+        StartMode, ToolNaming, VariableSource, detect, did_you_mean, diff, fingerprint,
+        interpolate, join, json_schema, key_reference, parse_duration, read, read_as, read_server,
+        similar_names, suggest, without_secrets,
     };
 }
 
@@ -247,29 +247,27 @@ pub mod manager {
 /// Protocol types: tools, results, resources, prompts, elicitation, capabilities.
 pub mod mcp {
     pub use toolrack_mcp::{
-        Arguments, CacheHint, CacheScope, CallToolParams, CancelTaskParams, Cancelled, Choice,
-        ClientCapabilities, CompleteParams, CompleteResult, Completion, CompletionArgument,
-        CompletionContext, CompletionRef, Content, DecodeError, DiscoverParams, DiscoverResult,
-        Elicitation, ElicitationCapability, ElicitationComplete, ElicitationResult, EmptyResult,
-        Era, ErrorCode, ErrorData, Extra, Field, FieldError, FieldErrorKind, FieldKind, FieldValue,
-        FormContent, FormElicitation, FormSchema, GetPromptParams, GetPromptResult, GetTaskParams,
+        Arguments, CallToolParams, CancelTaskParams, Cancelled, Choice, ClientCapabilities,
+        CompleteParams, CompleteResult, Completion, CompletionArgument, CompletionContext,
+        CompletionRef, Content, DecodeError, DiscoverParams, DiscoverResult, Elicitation,
+        ElicitationCapability, ElicitationComplete, ElicitationResult, EmptyResult, Era, ErrorCode,
+        Extra, Field, FieldError, FieldErrorKind, FieldKind, FieldValue, FormContent,
+        FormElicitation, FormSchema, GetPromptParams, GetPromptResult, GetTaskParams,
         GetTaskReportParams, Implementation, IncludeContext, InitializeParams, InitializeResult,
-        Initialized, InputRequest, InputRequired, InputResponse, InputResponses, ListCapability,
-        ListEntry, ListKind, ListPage, ListPromptsParams, ListResourceTemplatesParams,
-        ListResourcesParams, ListToolsParams, ListenParams, LogLevel, LogMessage, MetaKey, Method,
-        MethodKind, MissingCapability, ModelHint, ModelPreferences, Notification, ParamHeaders,
-        ParamHeadersError, PingParams, Progress, ProgressToken, Prompt, PromptArgument,
-        PromptMessage, ReadResourceParams, ReadResourceResult, Request, RequestMeta, RequestResult,
-        Resource, ResourceBody, ResourceContents, ResourceTemplate, ResourceUpdated,
-        ResourcesCapability, ResultType, Revision, Role, Root, RootError, RootsCapability,
-        RootsListChanged, RootsResult, SamplingCapability, SamplingError, SamplingMessage,
-        SamplingParams, SamplingResult, Sender, ServerCapabilities, ServerNotification,
-        SetLevelParams, SingleText, SkippedEntry, StringFormat, SubscribeParams,
-        SubscriptionAcknowledged, SubscriptionFilter, TASKS_EXTENSION, Task, TaskParams,
-        TaskReport, TaskResultParams, TaskStatus, TasksCapability, Tool, ToolAnnotations,
-        ToolCallResult, ToolChoice, ToolChoiceMode, UnsubscribeParams, UnsupportedVersion,
-        UpdateTaskParams, UrlElicitation, check_sampling, is_object_schema, related_task,
-        strict_schema, subscription_id,
+        InputRequest, InputRequired, InputResponse, InputResponses, ListCapability, ListEntry,
+        ListKind, ListPage, ListParams, ListenParams, LogLevel, LogMessage, MetaKey, Method,
+        MethodKind, ModelHint, ModelPreferences, ParamHeaders, ParamHeadersError, PingParams,
+        Progress, ProgressToken, Prompt, PromptArgument, PromptMessage, ReadResourceParams,
+        ReadResourceResult, Request, RequestMeta, RequestResult, Resource, ResourceBody,
+        ResourceContents, ResourceTemplate, ResourceUpdated, ResourcesCapability, ResultType,
+        Revision, Role, Root, RootError, RootsCapability, RootsResult, SamplingCapability,
+        SamplingMessage, SamplingParams, SamplingResult, Sender, ServerCapabilities,
+        ServerNotification, SetLevelParams, SingleText, SkippedEntry, StringFormat,
+        SubscribeParams, SubscriptionAcknowledged, SubscriptionFilter, TASKS_EXTENSION, Task,
+        TaskParams, TaskReport, TaskResultParams, TaskStatus, TasksCapability, Tool,
+        ToolAnnotations, ToolCallResult, ToolChoice, ToolChoiceMode, UnsubscribeParams,
+        UpdateTaskParams, UrlElicitation, WithInput, check_sampling, is_object_schema,
+        related_task, strict_schema, subscription_id,
     };
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use toolrack_client::{CallOptions, McpClient};
 use toolrack_http::{HttpOptions, HttpServerDef};
+use toolrack_mcp::Arguments;
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 
 use super::{BenchClient, Call, text_bytes};
@@ -38,7 +39,8 @@ pub(super) async fn call<const RAW: bool>(
 ) -> anyhow::Result<usize> {
     if RAW {
         let options = CallOptions::default();
-        let result = client.call_tool_raw(call.tool, &call.raw_arguments, &options).await?;
+        let result =
+            client.call_tool_raw(call.tool, Arguments::Raw(&call.raw_arguments), &options).await?;
         return text_bytes(result.as_bytes()).context("unexpected result");
     }
     let result = client.call_tool(call.tool, &call.arguments).await?;

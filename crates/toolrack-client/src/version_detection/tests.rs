@@ -99,7 +99,7 @@ fn version_is_retried_once() {
 
 #[track_caller]
 fn check_first_step(choice: EraChoice, known_version: Option<Revision>, expected: Step) {
-    let detection = VersionDetection::new(choice, known_version.map(DetectedVersion::new));
+    let detection = VersionDetection::new(choice, known_version);
     assert_eq!(detection.first_step(), expected, "{choice:?} {known_version:?}");
 }
 
@@ -196,7 +196,7 @@ fn silent_launcher_is_not_killed() {
 
 #[test]
 fn upgraded_server_is_detected() {
-    let legacy = Some(DetectedVersion::new(Revision::R2025_06_18));
+    let legacy = Some(Revision::R2025_06_18);
     let mut detection = VersionDetection::new(EraChoice::Auto, legacy);
     let step = detection.on_initialize(Revision::LATEST_LEGACY, Reply::Error(&error(-32601)));
     assert_eq!(step, LONG_PROBE);
@@ -216,13 +216,4 @@ fn forced_era_is_never_left() {
     assert_eq!(step, unsupported(&["2026-07-28"]));
     let step = legacy.on_initialize(Revision::LATEST_LEGACY, Reply::Error(&error(-32601)));
     assert_eq!(step, Step::Fail);
-}
-
-#[test]
-fn detected_version_round_trips_as_text() {
-    for &revision in Revision::ALL {
-        let verdict = DetectedVersion::new(revision);
-        assert_eq!(DetectedVersion::parse(&verdict.to_string()), Some(verdict));
-    }
-    assert_eq!(DetectedVersion::parse("legacy"), None);
 }

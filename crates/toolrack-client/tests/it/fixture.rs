@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::task::{AbortHandle, JoinSet};
-use toolrack_client::{
-    CallOptions, DetectedVersion, EraChoice, Limits, ListChanges, McpClient, Timeouts,
-};
-use toolrack_mcp::{CompletionArgument, CompletionRef, Implementation, LogLevel};
+use toolrack_client::{CallOptions, EraChoice, Limits, McpClient, Timeouts};
+use toolrack_mcp::{CompletionArgument, CompletionRef, Implementation, LogLevel, Revision};
 use toolrack_transport::{CloseReason, ExitStatus, ProcessExit};
 
 use crate::format;
@@ -153,12 +151,7 @@ impl Fixture {
             .client(client_info)
             .timeouts(timeouts)
             .limits(limits)
-            .known_version(args.value("known_version").and_then(DetectedVersion::parse))
-            .list_changes(if args.has("ignore_changes") {
-                ListChanges::Ignore
-            } else {
-                ListChanges::Subscribe
-            })
+            .known_version(args.value("known_version").and_then(Revision::parse))
             .era(match args.value("era") {
                 None => EraChoice::Auto,
                 Some("legacy") => EraChoice::Legacy,
@@ -188,7 +181,7 @@ impl Fixture {
             "= state: server {:?}, instructions {:?}, detected version {}, ignored {}, late {}, unreadable {}",
             client.server_info().map(|info| info.name.as_str()),
             client.instructions(),
-            client.detected_version(),
+            client.revision(),
             client.n_ignored_requests(),
             observed.late,
             observed.unreadable,
@@ -270,7 +263,7 @@ async fn perform(client: &McpClient, args: &ActionArgs, log: &Log) -> Option<Str
             format::outcome(result, |completion| format!("{:?}", completion.values))
         }
         "set_log_level" => {
-            let level = LogLevel::parse(subject).expect("a level");
+            let level = log_level(subject);
             format::outcome(client.set_log_level(level).await, ok)
         }
         "ping" => format::outcome(client.ping().await, ok),
@@ -280,6 +273,10 @@ async fn perform(client: &McpClient, args: &ActionArgs, log: &Log) -> Option<Str
         "close" => client.close().await.to_string(),
         _ => return None,
     })
+}
+
+fn log_level(name: &str) -> LogLevel {
+    serde_json::from_value(name.into()).expect("a level")
 }
 
 fn options(args: &ActionArgs, log: &Log) -> CallOptions {
@@ -295,7 +292,7 @@ fn options(args: &ActionArgs, log: &Log) -> CallOptions {
         on_progress: args
             .has("progress")
             .then(|| Arc::new(on_progress) as toolrack_client::OnProgress),
-        log_level: args.value("log").and_then(LogLevel::parse),
+        log_level: args.value("log").map(log_level),
         forwarded_for: None,
     }
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use toolrack_client::{CallError, ConnectError, Event, List, McpClient, McpToolResult};
-use toolrack_mcp::{Era, ReadResourceResult, ResourceBody};
+use toolrack_mcp::{Era, LogMessage, ReadResourceResult, ResourceBody};
 
 pub(crate) fn connection(outcome: &Result<McpClient, ConnectError>) -> String {
     match outcome {
@@ -47,7 +47,12 @@ pub(crate) fn list<T>(list: &List<T>, name: impl Fn(&T) -> &str) -> String {
     parts.join(", ")
 }
 
-pub(crate) fn resource(result: &ReadResourceResult<'_>) -> String {
+pub(crate) fn log(message: &LogMessage) -> String {
+    let level = serde_json::to_value(message.level).unwrap();
+    format!("log {}: {}", level.as_str().unwrap(), message.data.get())
+}
+
+pub(crate) fn resource(result: &ReadResourceResult) -> String {
     let contents = result.contents.iter().map(|content| match &content.body {
         ResourceBody::Text(text) => format!("{} {text:?}", content.uri),
         ResourceBody::Blob(blob) => format!("{} {} base64", content.uri, blob.len()),
@@ -59,7 +64,7 @@ pub(crate) fn resource(result: &ReadResourceResult<'_>) -> String {
 pub(crate) fn event(event: &Event) -> String {
     match event {
         Event::ResourceUpdated { uri } => format!("resource updated {uri}"),
-        Event::Log(message) => format!("log {}: {}", message.level.as_str(), message.data.get()),
+        Event::Log(message) => log(message),
         Event::ElicitationComplete { id } => format!("elicitation complete {id}"),
         Event::SubscriptionEnded { uris } => format!("subscription ended {uris:?}"),
         Event::Lagged(count) => format!("lagged {count}"),

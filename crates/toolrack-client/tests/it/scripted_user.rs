@@ -11,6 +11,7 @@ use toolrack_mcp::{
 };
 use toolrack_transport::BoxFuture;
 
+use crate::format;
 use crate::memory_transport::Log;
 use crate::transcript::ActionArgs;
 
@@ -148,6 +149,6 @@ impl ClientHandler for ScriptedUser {
     }
 
     fn log(&self, message: &LogMessage) {
-        self.log.write(format!("= log {}: {}", message.level.as_str(), message.data.get()));
+        self.log.write(format!("= {}", format::log(message)));
     }
 }

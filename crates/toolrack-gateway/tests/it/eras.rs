@@ -10,7 +10,7 @@ use serde_json::value::to_raw_value;
 use toolrack_client::{CallError, CallOptions, EraChoice, Event, McpClient};
 use toolrack_config::McpServerConfig;
 use toolrack_gateway::Scope;
-use toolrack_mcp::{CompletionArgument, CompletionRef, LogLevel, ResourceBody};
+use toolrack_mcp::{Arguments, CompletionArgument, CompletionRef, LogLevel, ResourceBody};
 
 use crate::fixture::{Fixture, HttpFixture, TIMEOUT, TestUser, eventually, n_cancelled, scripted};
 
@@ -141,7 +141,8 @@ async fn check_failures(client: &McpClient) {
     let source = std::error::Error::source(&unknown).unwrap().to_string();
     assert!(source.contains("Unknown tool: one_unknown"), "{source}");
     let raw = to_raw_value(&json!({"ms": "soon"})).unwrap();
-    let refused = client.call_tool_raw("one_sleep", &raw, &CallOptions::default()).await;
+    let refused =
+        client.call_tool_raw("one_sleep", Arguments::Raw(&raw), &CallOptions::default()).await;
     assert!(matches!(refused, Err(CallError::Refused(error)) if error.code == -32602));
 }
 

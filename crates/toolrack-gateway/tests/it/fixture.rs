@@ -175,7 +175,9 @@ impl ClientHandler for TestUser {
 
     fn log(&self, message: &LogMessage) {
         let logger = message.logger.as_deref().unwrap_or_default();
-        self.record(format!("log {} {logger} {}", message.level.as_str(), message.data.get()));
+        let level = serde_json::to_value(message.level).unwrap();
+        let level = level.as_str().unwrap();
+        self.record(format!("log {level} {logger} {}", message.data.get()));
     }
 }
 

@@ -60,22 +60,3 @@ fn empty_elicitation_capability_means_forms() {
     let read: ClientCapabilities = serde_json::from_str(r#"{"elicitation":{}}"#).unwrap();
     assert_eq!(read.elicitation, Some(ElicitationCapability { form: true, url: false }));
 }
-
-#[test]
-fn required_capabilities_are_compared_by_member() {
-    let required = |json: &str| serde_json::from_str::<ClientCapabilities>(json).unwrap();
-    let all = everything();
-    assert!(all.cover(&all));
-    assert!(all.cover(&ClientCapabilities::default()));
-    let ours = required(r#"{"elicitation":{},"sampling":{}}"#);
-    assert!(ours.cover(&required(r#"{"sampling":{}}"#)));
-    for missing in [
-        r#"{"elicitation":{"url":{}}}"#,
-        r#"{"sampling":{"tools":{}}}"#,
-        r#"{"roots":{}}"#,
-        r#"{"extensions":{"org.example/x":{}}}"#,
-        r#"{"experimental":{"e":{}}}"#,
-    ] {
-        assert!(!ours.cover(&required(missing)), "{missing}");
-    }
-}

@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::Number;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::FieldValue;
-use crate::serde_lenient::or_absent;
+use super::{FieldErrorKind, FieldValue};
 
 /// A form field.
 #[derive(Debug, Clone)]
@@ -24,6 +22,8 @@ pub struct Field {
     pub required: bool,
     /// Field type.
     pub kind: FieldKind,
+    /// Default value. One of the wrong type counts as absent.
+    pub default: Option<FieldValue>,
 }
 
 /// Field types.
@@ -39,38 +39,22 @@ pub enum FieldKind {
         format: Option<StringFormat>,
         /// Regular expression, enforced by the server only: running a server's pattern could hang.
         pattern: Option<String>,
-        /// Default value.
-        default: Option<String>,
     },
     /// A number.
     Number {
+        /// Only whole numbers are allowed.
+        is_integer: bool,
         /// Minimum.
         minimum: Option<f64>,
         /// Maximum.
         maximum: Option<f64>,
-        /// Default value.
-        default: Option<Number>,
-    },
-    /// An integer.
-    Integer {
-        /// Minimum.
-        minimum: Option<f64>,
-        /// Maximum.
-        maximum: Option<f64>,
-        /// Default value.
-        default: Option<Number>,
     },
     /// A boolean.
-    Boolean {
-        /// Default value.
-        default: Option<bool>,
-    },
+    Boolean,
     /// One of several options.
     Choice {
         /// Options in the server's order.
         options: Vec<Choice>,
-        /// Default value.
-        default: Option<String>,
     },
     /// Any number of several options.
     MultiChoice {
@@ -80,8 +64,6 @@ pub enum FieldKind {
         min_items: Option<u64>,
         /// Maximum number of options.
         max_items: Option<u64>,
-        /// Default values.
-        default: Option<Vec<String>>,
     },
     /// A schema that the protocol does not allow here, as written. Any value is accepted.
     Other(Box<RawValue>),
@@ -98,14 +80,20 @@ pub struct Choice {
 
 impl Field {
     pub(super) fn read(name: String, required: &BTreeSet<String>, schema: Box<RawValue>) -> Self {
-        let required = required.contains(&name);
-        let Ok(mut members) = serde_json::from_str::<Members>(schema.get()) else {
-            let kind = FieldKind::Other(schema);
-            return Self { name, title: None, description: None, required, kind };
-        };
-        let (title, description) = (members.title.take(), members.description.take());
-        let kind = members.kind().unwrap_or(FieldKind::Other(schema));
-        Self { name, title, description, required, kind }
+        let members: Value = serde_json::from_str(schema.get()).unwrap_or_default();
+        let kind = FieldKind::read(&members);
+        let default = kind.as_ref().and_then(|kind| {
+            let default = FieldValue::deserialize(members.get("default")?).ok()?;
+            (kind.error(&default) != Some(FieldErrorKind::WrongType)).then_some(default)
+        });
+        Self {
+            required: required.contains(&name),
+            name,
+            title: text(&members, "title"),
+            description: text(&members, "description"),
+            kind: kind.unwrap_or(FieldKind::Other(schema)),
+            default,
+        }
     }
 
     /// Display name, or the field name.
@@ -115,52 +103,41 @@ impl Field {
 }
 
 impl FieldKind {
-    /// Default value of the field.
-    pub fn default_value(&self) -> Option<FieldValue> {
-        match self {
-            Self::Text { default, .. } | Self::Choice { default, .. } => {
-                default.clone().map(FieldValue::Text)
-            }
-            Self::Number { default, .. } | Self::Integer { default, .. } => {
-                default.clone().map(FieldValue::Number)
-            }
-            Self::Boolean { default } => default.map(FieldValue::Boolean),
-            Self::MultiChoice { default, .. } => default.clone().map(FieldValue::List),
-            Self::Other(_) => None,
-        }
+    /// Malformed limits count as absent.
+    fn read(schema: &Value) -> Option<Self> {
+        let count = |member| schema.get(member).and_then(Value::as_u64);
+        let bound = |member| schema.get(member).and_then(Value::as_f64);
+        let options = Options::deserialize(schema).ok()?;
+        Some(match schema.get("type")?.as_str()? {
+            "string" => match options.list() {
+                Some(options) => Self::Choice { options },
+                None => Self::Text {
+                    min_length: count("minLength"),
+                    max_length: count("maxLength"),
+                    format: schema
+                        .get("format")
+                        .and_then(|name| Deserialize::deserialize(name).ok()),
+                    pattern: text(schema, "pattern"),
+                },
+            },
+            kind @ ("number" | "integer") => Self::Number {
+                is_integer: kind == "integer",
+                minimum: bound("minimum"),
+                maximum: bound("maximum"),
+            },
+            "boolean" => Self::Boolean,
+            "array" => Self::MultiChoice {
+                options: Options::deserialize(schema.get("items")?).ok()?.list()?,
+                min_items: count("minItems"),
+                max_items: count("maxItems"),
+            },
+            _ => return None,
+        })
     }
 }
 
-/// Members of all field types. Malformed limits and defaults count as absent.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Members {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default, deserialize_with = "or_absent")]
-    title: Option<String>,
-    #[serde(default, deserialize_with = "or_absent")]
-    description: Option<String>,
-    #[serde(default, deserialize_with = "or_absent")]
-    min_length: Option<u64>,
-    #[serde(default, deserialize_with = "or_absent")]
-    max_length: Option<u64>,
-    #[serde(default, deserialize_with = "or_absent")]
-    format: Option<StringFormat>,
-    #[serde(default, deserialize_with = "or_absent")]
-    pattern: Option<String>,
-    #[serde(default, deserialize_with = "or_absent")]
-    minimum: Option<f64>,
-    #[serde(default, deserialize_with = "or_absent")]
-    maximum: Option<f64>,
-    #[serde(default, deserialize_with = "or_absent")]
-    min_items: Option<u64>,
-    #[serde(default, deserialize_with = "or_absent")]
-    max_items: Option<u64>,
-    default: Option<Box<RawValue>>,
-    #[serde(flatten)]
-    options: Options,
-    items: Option<Options>,
+fn text(schema: &Value, member: &str) -> Option<String> {
+    schema.get(member)?.as_str().map(str::to_owned)
 }
 
 /// The three encodings of options.
@@ -184,63 +161,22 @@ struct Titled {
     title: Option<String>,
 }
 
-impl Members {
-    fn kind(self) -> Option<FieldKind> {
-        let kind = match self.kind.as_str() {
-            "string" => match self.options.list() {
-                Some(options) => FieldKind::Choice { options, default: typed(self.default) },
-                None => FieldKind::Text {
-                    min_length: self.min_length,
-                    max_length: self.max_length,
-                    format: self.format,
-                    pattern: self.pattern,
-                    default: typed(self.default),
-                },
-            },
-            "number" => FieldKind::Number {
-                minimum: self.minimum,
-                maximum: self.maximum,
-                default: typed(self.default),
-            },
-            "integer" => FieldKind::Integer {
-                minimum: self.minimum,
-                maximum: self.maximum,
-                default: typed(self.default),
-            },
-            "boolean" => FieldKind::Boolean { default: typed(self.default) },
-            "array" => FieldKind::MultiChoice {
-                options: self.items?.list()?,
-                min_items: self.min_items,
-                max_items: self.max_items,
-                default: typed(self.default),
-            },
-            _ => return None,
-        };
-        Some(kind)
-    }
-}
-
 impl Options {
     fn list(self) -> Option<Vec<Choice>> {
-        if let Some(titled) = self.one_of {
-            let choice = |option: Titled| {
-                let title = option.title.unwrap_or_else(|| option.value.clone());
-                Choice { value: option.value, title }
-            };
-            return Some(titled.into_iter().map(choice).collect());
-        }
-        let mut titles = self.enum_names.into_iter();
-        let choice = |value: String| {
-            let title = titles.next().unwrap_or_else(|| value.clone());
+        let titled: Vec<Titled> = match self.one_of {
+            Some(titled) => titled,
+            None => {
+                let titles = self.enum_names.into_iter().map(Some).chain(std::iter::repeat(None));
+                let values = self.values?.into_iter().zip(titles);
+                values.map(|(value, title)| Titled { value, title }).collect()
+            }
+        };
+        let choice = |Titled { value, title }| {
+            let title = title.unwrap_or_else(|| value.clone());
             Choice { value, title }
         };
-        Some(self.values?.into_iter().map(choice).collect())
+        Some(titled.into_iter().map(choice).collect())
     }
-}
-
-/// A default value of the wrong type counts as absent.
-fn typed<T: DeserializeOwned>(default: Option<Box<RawValue>>) -> Option<T> {
-    serde_json::from_str(default?.get()).ok()
 }
 
 /// Format of a string field.

@@ -37,10 +37,10 @@ fn form_fields_keep_order_and_type() {
         .map(|field| {
             let kind = match &field.kind {
                 FieldKind::Text { .. } => "text".to_owned(),
-                FieldKind::Number { .. } => "number".to_owned(),
-                FieldKind::Integer { .. } => "integer".to_owned(),
-                FieldKind::Boolean { .. } => "boolean".to_owned(),
-                FieldKind::Choice { options, .. } => format!("one of {}", shown(options)),
+                FieldKind::Number { is_integer: false, .. } => "number".to_owned(),
+                FieldKind::Number { is_integer: true, .. } => "integer".to_owned(),
+                FieldKind::Boolean => "boolean".to_owned(),
+                FieldKind::Choice { options } => format!("one of {}", shown(options)),
                 FieldKind::MultiChoice { options, .. } => format!("any of {}", shown(options)),
                 FieldKind::Other(raw) => format!("other {}", raw.get()),
             };
@@ -131,5 +131,5 @@ fn duplicate_form_field_is_one_field() {
     let form: FormSchema = serde_json::from_str(json).unwrap();
     let names: Vec<_> = form.fields().iter().map(|field| field.name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
-    assert!(matches!(form.fields()[0].kind, FieldKind::Boolean { .. }));
+    assert!(matches!(form.fields()[0].kind, FieldKind::Boolean));
 }

@@ -1,14 +1,11 @@
 //! List pages, valid and malformed.
 
-use std::time::Duration;
-
 use super::*;
-use crate::result_type::CacheScope;
 use crate::tool::Tool;
 
 #[track_caller]
 fn check(json: &str, names: &[&str], next: Option<&str>, skipped: &[(usize, Option<&str>)]) {
-    let page: ListPage<Tool> = ListPage::parse(json.as_bytes()).unwrap();
+    let page: ListPage<Tool> = ListPage::decode(json.as_bytes()).unwrap();
     let read: Vec<_> = page.items.iter().map(|tool| tool.name.as_str()).collect();
     let passed: Vec<_> =
         page.skipped.iter().map(|entry| (entry.index, entry.name.as_deref())).collect();
@@ -50,20 +47,27 @@ fn malformed_entries_are_skipped_and_named() {
 fn null_list_is_empty_and_missing_list_fails() {
     check(r#"{"tools":null}"#, &[], None, &[]);
     check(r#"{"tools":[]}"#, &[], None, &[]);
-    let missing = ListPage::<Tool>::parse(br#"{"resources":[]}"#).unwrap_err();
+    let missing = ListPage::<Tool>::decode(br#"{"resources":[]}"#).unwrap_err();
     assert!(matches!(missing, DecodeError::Missing { member: "tools" }));
     for unsound in ["", "[]", "null", r#"{"tools":{}}"#, r#"{"tools":[}"#, r#"{"tools":[]} x"#] {
-        let failure = ListPage::<Tool>::parse(unsound.as_bytes()).unwrap_err();
+        let failure = ListPage::<Tool>::decode(unsound.as_bytes()).unwrap_err();
         assert!(matches!(failure, DecodeError::Shape(_)), "{unsound}");
     }
 }
 
 #[test]
-fn cache_hints_are_read_with_the_page() {
-    let json = br#"{"tools":[],"ttlMs":1500,"cacheScope":"public","resultType":"complete"}"#;
-    let page: ListPage<Tool> = ListPage::parse(json).unwrap();
-    let expected = CacheHint { ttl: Duration::from_millis(1500), scope: CacheScope::Public };
-    assert_eq!(page.cache, expected);
+fn unclear_cache_hints_are_stale() {
+    let check = |hint: &str, ttl: u64| {
+        let json = format!(r#"{{"tools":[]{hint},"cacheScope":"public","resultType":"complete"}}"#);
+        let page: ListPage<Tool> = ListPage::decode(json.as_bytes()).unwrap();
+        assert_eq!(page.ttl, Duration::from_millis(ttl), "{hint}");
+    };
+    check(r#","ttlMs":1500"#, 1500);
+    check(r#","ttlMs": 0 "#, 0);
+    check("", 0);
+    for malformed in ["null", "-1", "\"5\"", "1.5", "99999999999999999999"] {
+        check(&format!(r#","ttlMs":{malformed}"#), 0);
+    }
 }
 
 #[test]
@@ -76,7 +80,7 @@ fn too_deep_entry_is_skipped() {
             check(&json, &["a", "b"], None, &[]);
         } else {
             check(&json, &["a"], None, &[(1, Some("b"))]);
-            let page: ListPage<Tool> = ListPage::parse(json.as_bytes()).unwrap();
+            let page: ListPage<Tool> = ListPage::decode(json.as_bytes()).unwrap();
             assert_eq!(page.skipped[0].reason, "nested deeper than 120 levels");
         }
     }
@@ -87,7 +91,7 @@ fn tool_with_unusable_schema_is_skipped() {
     let json =
         r#"{"tools":[{"name":"a","inputSchema":{"type":"string"}},{"name":"b","inputSchema":{}}]}"#;
     check(json, &["b"], None, &[(0, Some("a"))]);
-    let page: ListPage<Tool> = ListPage::parse(json.as_bytes()).unwrap();
+    let page: ListPage<Tool> = ListPage::decode(json.as_bytes()).unwrap();
     let reason = &page.skipped[0].reason;
     assert!(reason.starts_with("inputSchema is not of the type `object`"), "{reason}");
 }

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::value::RawValue;
 use toolrack_mcp::{
-    CacheHint, CompleteResult, Content, DiscoverResult, Elicitation, EmptyResult, ErrorCode,
-    ErrorData, FormContent, FormSchema, GetPromptResult, InitializeResult, InputRequest,
-    InputRequired, ListPage, Method, Prompt, ReadResourceResult, RequestResult, Resource,
-    ResourceTemplate, ResultType, Revision, SamplingCapability, SamplingParams, ServerNotification,
-    Tool, ToolCallResult, check_sampling, subscription_id,
+    CompleteResult, Content, DiscoverResult, Elicitation, EmptyResult, FormContent, FormSchema,
+    GetPromptResult, InitializeResult, InputRequest, InputRequired, ListPage, Method, Prompt,
+    ReadResourceResult, RequestResult, Resource, ResourceTemplate, ResultType, Revision,
+    SamplingCapability, SamplingParams, ServerNotification, Tool, ToolCallResult, UrlElicitation,
+    check_sampling, subscription_id,
 };
 
 use crate::json;
@@ -17,17 +17,16 @@ use crate::json;
 /// Passes `bytes` to every parser of the crate and counts the successes.
 fn show(bytes: &[u8]) -> usize {
     let mut understood = [
-        ListPage::<Tool>::parse(bytes).is_ok(),
-        ListPage::<Resource>::parse(bytes).is_ok(),
-        ListPage::<ResourceTemplate>::parse(bytes).is_ok(),
-        ListPage::<Prompt>::parse(bytes).is_ok(),
+        ListPage::<Tool>::decode(bytes).is_ok(),
+        ListPage::<Resource>::decode(bytes).is_ok(),
+        ListPage::<ResourceTemplate>::decode(bytes).is_ok(),
+        ListPage::<Prompt>::decode(bytes).is_ok(),
         ReadResourceResult::decode(bytes).is_ok(),
         InitializeResult::decode(bytes).is_ok(),
-        DiscoverResult::parse(bytes).is_ok(),
+        DiscoverResult::decode(bytes).is_ok(),
         GetPromptResult::decode(bytes).is_ok(),
         CompleteResult::decode(bytes).is_ok(),
         EmptyResult::decode(bytes).is_ok(),
-        CacheHint::parse(bytes).is_ok(),
         InputRequired::parse(bytes).is_ok(),
         Elicitation::parse(bytes).is_ok(),
         subscription_id(bytes).is_some(),
@@ -39,7 +38,7 @@ fn show(bytes: &[u8]) -> usize {
     if let Ok(result) = ToolCallResult::parse(bytes) {
         understood += result.text().len().min(1);
     }
-    if let Ok(params) = SamplingParams::parse(bytes) {
+    if let Ok(params) = SamplingParams::decode(bytes) {
         understood += usize::from(check_sampling(&params, SamplingCapability::default()).is_ok());
     }
     if let Ok(form) = serde_json::from_slice::<FormSchema>(bytes) {
@@ -55,9 +54,7 @@ fn show(bytes: &[u8]) -> usize {
         understood += usize::from(ServerNotification::parse(name, bytes).is_ok());
         understood += usize::from(InputRequest::parse(name, bytes).is_ok());
     }
-    for code in [-32602, -32042, -32022, -32021, 0] {
-        understood += usize::from(ErrorData::from_code(ErrorCode(code), bytes).is_some());
-    }
+    understood += usize::from(serde_json::from_slice::<UrlElicitation>(bytes).is_ok());
     if let Ok(text) = str::from_utf8(bytes) {
         understood += usize::from(Revision::parse(text).is_some());
     }

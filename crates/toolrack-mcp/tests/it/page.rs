@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::value::RawValue;
-use toolrack_mcp::{ListPage, Prompt, Resource, Tool, ToolCallResult};
+use toolrack_mcp::{ListPage, Prompt, RequestResult as _, Resource, Tool, ToolCallResult};
 
 use crate::json;
 
@@ -58,7 +58,7 @@ proptest! {
     fn valid_entries_survive_in_order_and_byte_for_byte(entries in vec(entry(), 0..12)) {
         let list: Vec<_> = entries.iter().map(Entry::text).collect();
         let json = format!(r#"{{"tools":[{}],"nextCursor":""}}"#, list.join(","));
-        let page: ListPage<Tool> = ListPage::parse(json.as_bytes()).unwrap();
+        let page: ListPage<Tool> = ListPage::decode(json.as_bytes()).unwrap();
 
         let kept: Vec<_> = page
             .items
@@ -96,10 +96,10 @@ proptest! {
         let n_sound = sound.iter().filter(|is_valid| **is_valid).count();
         let expected = (n_sound, sound.len() - n_sound);
         let json = format!(r#"{{"resources":[{}]}}"#, list(r#"{"uri":"a:","name":"a"}"#));
-        let page: ListPage<Resource> = ListPage::parse(json.as_bytes()).unwrap();
+        let page: ListPage<Resource> = ListPage::decode(json.as_bytes()).unwrap();
         prop_assert_eq!((page.items.len(), page.skipped.len()), expected);
         let json = format!(r#"{{"prompts":[{}]}}"#, list(r#"{"name":"a"}"#));
-        let page: ListPage<Prompt> = ListPage::parse(json.as_bytes()).unwrap();
+        let page: ListPage<Prompt> = ListPage::decode(json.as_bytes()).unwrap();
         prop_assert_eq!((page.items.len(), page.skipped.len()), expected);
     }
 

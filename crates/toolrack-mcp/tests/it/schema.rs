@@ -9,16 +9,16 @@ use toolrack_mcp::{
     Arguments, CallToolParams, CancelTaskParams, Cancelled, ClientCapabilities, CompleteParams,
     CompletionArgument, CompletionContext, CompletionRef, Content, DiscoverParams,
     ElicitationCapability, ElicitationResult, Era, FieldValue, FormContent, GetPromptParams,
-    GetTaskParams, GetTaskReportParams, Implementation, InitializeParams, Initialized,
-    InputResponse, InputResponses, ListPromptsParams, ListResourceTemplatesParams,
-    ListResourcesParams, ListToolsParams, ListenParams, LogLevel, Method, MethodKind, Notification,
-    PingParams, Progress, ProgressToken, ReadResourceParams, Request, RequestMeta, Revision, Role,
-    Root, RootsCapability, RootsListChanged, RootsResult, SamplingCapability, SamplingResult,
-    Sender, SetLevelParams, SubscribeParams, SubscriptionFilter, TaskParams, TaskResultParams,
-    UnsubscribeParams, UpdateTaskParams,
+    GetTaskParams, GetTaskReportParams, Implementation, InitializeParams, InputResponse,
+    InputResponses, ListParams, ListenParams, LogLevel, Method, MethodKind, PingParams, Progress,
+    ProgressToken, Prompt, ReadResourceParams, Request, RequestMeta, Resource, ResourceTemplate,
+    Revision, Role, Root, RootsCapability, RootsResult, SamplingCapability, SamplingResult, Sender,
+    SetLevelParams, SubscribeParams, SubscriptionFilter, TaskParams, TaskResultParams, Tool,
+    UnsubscribeParams, UpdateTaskParams, WithInput,
 };
 
 use crate::official::{self, Official};
+use crate::table::log_levels;
 
 /// Messages to send, with everything that `revision` allows.
 #[derive(Default)]
@@ -29,8 +29,8 @@ impl Outbox {
         self.0.push((R::METHOD, serde_json::to_value(params).unwrap()));
     }
 
-    fn tell<N: Notification>(&mut self, params: N) {
-        self.0.push((N::METHOD, serde_json::to_value(params).unwrap()));
+    fn tell(&mut self, method: Method, params: impl Serialize) {
+        self.0.push((method, serde_json::to_value(params).unwrap()));
     }
 }
 
@@ -88,13 +88,11 @@ fn requests(revision: Revision) -> Outbox {
     let (capabilities, client) = (everything(), client());
     let filled = BTreeMap::from([("k".to_owned(), "v".to_owned())]);
     let arguments = RawValue::from_string(r#"{"a":[1,null]}"#.to_owned()).unwrap();
-    let answers: InputResponses = [
+    let answers = InputResponses(vec![
         ("e".to_owned(), InputResponse::Elicitation(accepted(revision))),
         ("s".to_owned(), InputResponse::Sampling(written())),
         ("r".to_owned(), InputResponse::Roots(roots())),
-    ]
-    .into_iter()
-    .collect();
+    ]);
     let input_responses = modern.then_some(&answers);
     let request_state = modern.then_some("state");
 
@@ -102,31 +100,30 @@ fn requests(revision: Revision) -> Outbox {
     out.ask(DiscoverParams {});
     out.ask(PingParams {});
     for cursor in [None, Some(""), Some("next")] {
-        out.ask(ListToolsParams { cursor });
-        out.ask(ListResourcesParams { cursor });
-        out.ask(ListResourceTemplatesParams { cursor });
-        out.ask(ListPromptsParams { cursor });
+        out.ask(ListParams::<Tool>::new(cursor));
+        out.ask(ListParams::<Resource>::new(cursor));
+        out.ask(ListParams::<ResourceTemplate>::new(cursor));
+        out.ask(ListParams::<Prompt>::new(cursor));
     }
-    out.ask(CallToolParams::new("t", None));
-    let arguments = Some(&*arguments);
-    out.ask(CallToolParams {
+    out.ask(CallToolParams { name: "t", arguments: None, task: None });
+    let call = CallToolParams {
         name: "t",
-        arguments: arguments.map(Arguments::Raw),
-        input_responses,
-        request_state,
+        arguments: Some(Arguments::Raw(&arguments)),
         task: revision.has_core_tasks().then_some(TaskParams { ttl: 60_000 }),
-    });
+    };
+    out.ask(WithInput { params: &call, input_responses, request_state });
     out.ask(GetTaskParams { task_id: "1" });
     out.ask(GetTaskReportParams { task_id: "1" });
     out.ask(TaskResultParams { task_id: "1" });
     out.ask(CancelTaskParams { task_id: "1" });
     out.ask(UpdateTaskParams { task_id: "1", input_responses: &answers });
-    out.ask(ReadResourceParams { uri: "a:", input_responses, request_state });
+    let read = ReadResourceParams { uri: "a:" };
+    out.ask(WithInput { params: &read, input_responses, request_state });
     out.ask(SubscribeParams { uri: "a:" });
     out.ask(UnsubscribeParams { uri: "a:" });
-    out.ask(GetPromptParams::new("p", None));
-    let arguments = Some(&filled);
-    out.ask(GetPromptParams { name: "p", arguments, input_responses, request_state });
+    out.ask(GetPromptParams { name: "p", arguments: None });
+    let get = GetPromptParams { name: "p", arguments: Some(&filled) };
+    out.ask(WithInput { params: &get, input_responses, request_state });
     let context =
         revision.has_completion_context().then_some(CompletionContext { arguments: &filled });
     let argument = CompletionArgument { name: "a", value: "" };
@@ -134,7 +131,7 @@ fn requests(revision: Revision) -> Outbox {
     out.ask(CompleteParams { reference: prompt, argument, context });
     let resource = CompletionRef::Resource { uri: "a:{x}" };
     out.ask(CompleteParams { reference: resource, argument, context: None });
-    for &level in LogLevel::ALL {
+    for level in log_levels() {
         out.ask(SetLevelParams { level });
     }
     let filter = SubscriptionFilter {
@@ -150,13 +147,14 @@ fn requests(revision: Revision) -> Outbox {
 
 fn notifications(revision: Revision) -> Outbox {
     let mut out = Outbox::default();
-    out.tell(Initialized {});
-    out.tell(RootsListChanged {});
-    for id in [ProgressToken::from(1), ProgressToken::from("1")] {
+    out.tell(Method::Initialized, json!({}));
+    out.tell(Method::RootsListChanged, json!({}));
+    for id in [ProgressToken::Integer(1), ProgressToken::Text("1".to_owned())] {
         let reason = Some("late".to_owned());
-        out.tell(Cancelled { request_id: Some(id.clone()), reason });
+        out.tell(Method::Cancelled, Cancelled { request_id: Some(id.clone()), reason });
         let message = revision.has_progress_message().then(|| "half".to_owned());
-        out.tell(Progress { token: id, progress: 0.5, total: Some(1.0), message });
+        let total = Some(1.0);
+        out.tell(Method::Progress, Progress { token: id, progress: 0.5, total, message });
     }
     out
 }
@@ -164,7 +162,7 @@ fn notifications(revision: Revision) -> Outbox {
 fn envelope(revision: Revision, method: Method, mut params: Value) -> Value {
     let is_request = method.kind() == MethodKind::Request;
     if is_request && revision.era() == Era::Modern {
-        let (capabilities, client, token) = (everything(), client(), ProgressToken::from(1));
+        let (capabilities, client, token) = (everything(), client(), ProgressToken::Integer(1));
         let meta = RequestMeta {
             revision,
             capabilities: &capabilities,

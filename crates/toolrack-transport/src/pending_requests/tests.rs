@@ -45,7 +45,7 @@ fn poll<A, E: Clone>(
 
 #[test]
 fn response_wakes_its_caller() {
-    let (pending, counter) = (Table::new(), Arc::new(WakeCounter::default()));
+    let (pending, counter) = (Table::default(), Arc::new(WakeCounter::default()));
     let mut first = pending.register(some_deadline()).unwrap();
     let mut second = pending.register(some_deadline()).unwrap();
     assert_eq!((first.id(), second.id()), (1, 2));
@@ -61,7 +61,7 @@ fn response_wakes_its_caller() {
 
 #[test]
 fn late_and_duplicate_responses_are_returned() {
-    let (pending, counter) = (Table::new(), Arc::new(WakeCounter::default()));
+    let (pending, counter) = (Table::default(), Arc::new(WakeCounter::default()));
     let mut response = pending.register(some_deadline()).unwrap();
     assert_eq!(pending.complete(1, "first"), Ok(()));
     assert_eq!(pending.complete(1, "second"), Err("second"));
@@ -72,7 +72,7 @@ fn late_and_duplicate_responses_are_returned() {
 
 #[test]
 fn dropping_the_response_removes_the_entry() {
-    let pending = Table::new();
+    let pending = Table::default();
     let response = pending.register(some_deadline()).unwrap();
     assert_eq!(pending.n_open(), 1);
     drop(response);
@@ -82,7 +82,7 @@ fn dropping_the_response_removes_the_entry() {
 
 #[test]
 fn close_wakes_all_callers_with_the_reason() {
-    let (pending, counter) = (Table::new(), Arc::new(WakeCounter::default()));
+    let (pending, counter) = (Table::default(), Arc::new(WakeCounter::default()));
     let mut waiting = pending.register(some_deadline()).unwrap();
     let mut completed = pending.register(some_deadline()).unwrap();
     assert_eq!(poll(&mut waiting, &counter), Poll::Pending);
@@ -97,7 +97,7 @@ fn close_wakes_all_callers_with_the_reason() {
 
 #[test]
 fn progress_extends_the_deadline_up_to_the_hard_limit() {
-    let (pending, start) = (Table::new(), now());
+    let (pending, start) = (Table::default(), now());
     let response = pending.register(deadline(start, 10, 15)).unwrap();
     let expiry = || response.deadline().map(|deadline| (deadline.expires_at - start).as_secs());
     assert_eq!(expiry(), Some(10));
@@ -111,7 +111,7 @@ fn progress_extends_the_deadline_up_to_the_hard_limit() {
 
 #[test]
 fn one_timer_serves_all_requests() {
-    let (pending, counter, start) = (Table::new(), Arc::new(WakeCounter::default()), now());
+    let (pending, counter, start) = (Table::default(), Arc::new(WakeCounter::default()), now());
     let at = |seconds| start + Duration::from_secs(seconds);
     let mut long = pending.register(deadline(start, 10, 10)).unwrap();
     let mut longer = pending.register(deadline(start, 20, 20)).unwrap();
@@ -143,7 +143,7 @@ fn one_timer_serves_all_requests() {
 
 #[test]
 fn sole_pending_request_is_known() {
-    let pending = Table::new();
+    let pending = Table::default();
     assert_eq!(pending.sole_id(), None);
     let first = pending.register(some_deadline()).unwrap();
     assert_eq!(pending.sole_id(), Some(1));
@@ -161,7 +161,7 @@ proptest! {
         order in Just((1_u64..=2000).collect::<Vec<_>>()).prop_shuffle(),
         cancelled in proptest::collection::hash_set(1_u64..=2000, 0..500),
     ) {
-        let (pending, counter) = (PendingRequests::<u64, ()>::new(), Arc::new(WakeCounter::default()));
+        let (pending, counter) = (PendingRequests::<u64, ()>::default(), Arc::new(WakeCounter::default()));
         let mut responses: Vec<_> = (0..2000).map(|_| pending.register(some_deadline()).unwrap()).collect();
         responses.retain(|response| !cancelled.contains(&response.id()));
         for id in order {

@@ -13,8 +13,8 @@ mod exported {
     #[expect(unused_imports, reason = "importing them is the test")]
     use toolrack::{
         client::{
-            CallError, CallOptions, ConnectStep, Connector, DetectedVersion, EraChoice, Event,
-            Events, Limits, List, OnConnectStep, StdioConnector, Timeouts,
+            CallError, CallOptions, ConnectStep, Connector, EraChoice, Event, Events, Limits, List,
+            OnConnectStep, StdioConnector, Timeouts,
         },
         config::{DiagnosticKind, Package, PackageKind, Pin, Position, Sandbox, SourceLocation},
         manager::{ClientGuard, ConnectPhase, ManagerBuilder},
