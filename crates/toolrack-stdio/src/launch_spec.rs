@@ -14,18 +14,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde::{Deserialize, Serialize};
 use toolrack_transport::SpawnError;
 
 use crate::options::{CleanupCommand, McpServerDef, StdioOptions};
 use crate::orphan_cleanup::TAG_VARIABLE;
 
 /// A resolved launch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+// `OsString` and not `PathBuf`, which serializes only if it is UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchSpec {
-    pub(crate) program: PathBuf,
+    pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
     pub(crate) env: Vec<(OsString, OsString)>,
-    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) cwd: Option<OsString>,
     /// The program and arguments of [`StdioOptions::cleanup`], or empty.
     pub(crate) cleanup: Vec<OsString>,
 }
@@ -46,7 +48,7 @@ impl LaunchSpec {
         // The program is looked up in the PATH of the server, which may differ from ours.
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
         let dir = definition.cwd.as_deref();
-        let program = find(&definition.command, path, dir)?;
+        let program = find(&definition.command, path, dir)?.into_os_string();
         let mut cleanup = Vec::new();
         if let Some(CleanupCommand { command, args }) = &options.cleanup {
             cleanup.push(find(command, path, dir)?.into_os_string());
@@ -57,7 +59,7 @@ impl LaunchSpec {
             program,
             args: definition.args.iter().map(OsString::from).collect(),
             env,
-            cwd: definition.cwd.clone(),
+            cwd: definition.cwd.clone().map(PathBuf::into_os_string),
             cleanup,
         };
         spec.reject_nul_bytes()?;

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::net::unix::pipe::Receiver;
 use toolrack_transport::Redactor;
 
@@ -42,7 +42,7 @@ impl StderrTail {
 
     /// Adds bytes and calls `on_line` for every line that they complete.
     pub(crate) fn feed(&self, mut bytes: &[u8], on_line: &mut dyn FnMut(&str)) {
-        let mut ring = self.ring();
+        let mut ring = self.ring.lock();
         while !bytes.is_empty() {
             let room = LINE_BYTES - ring.partial.len();
             let piece = bytes.get(..room).unwrap_or(bytes);
@@ -65,15 +65,11 @@ impl StderrTail {
 
     /// The last lines, oldest first, including an unfinished one.
     pub(crate) fn tail(&self, n_lines: usize) -> Arc<[String]> {
-        let ring = self.ring();
+        let ring = self.ring.lock();
         let unfinished = (!ring.partial.is_empty()).then(|| to_text(&ring.partial, &self.redactor));
         let lines: Vec<String> = ring.lines.iter().cloned().chain(unfinished).collect();
         let first = lines.len().saturating_sub(n_lines);
         lines.into_iter().skip(first).collect()
-    }
-
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock()
     }
 }
 
@@ -128,7 +124,7 @@ mod tests {
             feed(&stderr, &"no line break ".repeat(1000));
             feed(&stderr, &"short\n".repeat(1000));
         }
-        let ring = stderr.ring();
+        let ring = stderr.ring.lock();
         assert!(ring.n_bytes <= KEPT_BYTES && ring.lines.len() <= KEPT_LINES);
         assert!(ring.partial.len() <= LINE_BYTES);
         assert_eq!(ring.n_bytes, ring.lines.iter().map(String::len).sum::<usize>());
