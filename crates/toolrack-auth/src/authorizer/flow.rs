@@ -184,11 +184,11 @@ impl AuthFlow {
         }
         if self.settings().grant.needs_user() && self.browser.is_none() {
             // The next login requests them: no user is there to grant them now.
-            let mut lock = self.store.lock(&self.key).await?;
-            let mut credentials = lock.load().await?.unwrap_or_default();
+            let lock = self.store.lock(&self.key).await?;
+            let mut credentials = self.load().await?;
             credentials.pending_scopes = union_scopes(&credentials.pending_scopes, missing);
-            lock.save(Some(&credentials)).await?;
-            return Err(self.login_needed_error(format_args!(
+            self.save(&lock, &credentials).await?;
+            return Err(login_needed(format_args!(
                 "the server requests more scopes ({scope_list})"
             )));
         }
@@ -207,9 +207,9 @@ impl AuthFlow {
 
     pub(super) async fn logout(&self) -> Result<(), AuthError> {
         let _guard = self.lock_flow().await?;
-        let mut lock = self.store.lock(&self.key).await?;
-        let credentials = lock.load().await?.unwrap_or_default();
-        lock.save(None).await?;
+        let lock = self.store.lock(&self.key).await?;
+        let credentials = self.load().await?;
+        self.store.save(&lock, None).await?;
         // Revocation is a network request; it does not need the lock.
         drop(lock);
         self.token_cache.clear();
@@ -236,18 +236,25 @@ impl AuthFlow {
         &self.requester.settings
     }
 
-    fn login_needed_error(&self, reason: impl std::fmt::Display) -> AuthError {
-        let name = self.settings().server_name.as_deref().unwrap_or(&self.key);
-        login_needed(format_args!("{reason}; run `toolrack login {name}`"))
-    }
-
     async fn lock_flow(&self) -> Result<SemaphorePermit<'_>, AuthError> {
         self.permit.acquire().await.map_err(|_closed| unreachable("the program is shutting down"))
     }
 
-    /// The stored credentials, read without the lock.
+    /// The stored credentials. To change them, read them under the lock.
     async fn load(&self) -> Result<StoredCredentials, AuthError> {
-        Ok(self.store.load(&self.key).await?.unwrap_or_default())
+        let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+        credentials.add_secrets_to(&self.settings().redactor, &self.key);
+        Ok(credentials)
+    }
+
+    async fn save(
+        &self,
+        lock: &StoreLock,
+        credentials: &StoredCredentials,
+    ) -> Result<(), AuthError> {
+        // Before saving: another process may use the secret as soon as it is stored.
+        credentials.add_secrets_to(&self.settings().redactor, &self.key);
+        Ok(self.store.save(lock, Some(credentials)).await?)
     }
 
     /// Obtains a token with the configured grant from the discovered authorization server.
@@ -265,12 +272,12 @@ impl AuthFlow {
         let issuer = source.issuer.clone();
         let (client, grant) = if settings.grant.needs_user() {
             let Some(browser) = self.browser.as_deref() else {
-                return Err(self.login_needed_error("not logged in"));
+                return Err(login_needed("not logged in"));
             };
             if trigger == LoginTrigger::Challenge
                 && !self.attempts.lock().allow_login(Instant::now())
             {
-                return Err(self.login_needed_error("the server keeps requesting a login"));
+                return Err(login_needed("the server keeps requesting a login"));
             }
             let (client, grant) = log_in(requester, browser, found, source, &credentials).await?;
             (Some(client), grant)
@@ -282,8 +289,8 @@ impl AuthFlow {
         };
         // The lock is taken only now: a user may take minutes to log in, and other processes must not wait for
         // that. So the credentials are read again.
-        let mut lock = self.store.lock(&self.key).await?;
-        let mut credentials = lock.load().await?.unwrap_or_default();
+        let lock = self.store.lock(&self.key).await?;
+        let mut credentials = self.load().await?;
         if settings.pre_registered.is_some() {
             credentials.client_binding =
                 Some(ClientBinding { client_id: grant.client_id.clone(), issuer });
@@ -294,7 +301,7 @@ impl AuthFlow {
         self.token_cache.set(&grant);
         credentials.pending_scopes.clear();
         credentials.grant = Some(grant);
-        Ok(lock.save(Some(&credentials)).await?)
+        self.save(&lock, &credentials).await
     }
 
     fn scopes(
@@ -341,9 +348,9 @@ impl AuthFlow {
     /// Afterwards the cache has a token, or is empty if the user must log in again.
     async fn refresh(&self, rejected: Option<&Authorization>) -> Result<(), AuthError> {
         // Held during the token request: other processes wait here, and then find the new token.
-        let mut lock = self.store.lock(&self.key).await?;
+        let lock = self.store.lock(&self.key).await?;
         // Read again under the lock: another process may have used up the refresh token meanwhile.
-        let mut credentials = lock.load().await?.unwrap_or_default();
+        let mut credentials = self.load().await?;
         let grant = match self.token_action(&credentials, rejected) {
             TokenAction::Refresh(grant) => grant.clone(),
             TokenAction::Use(grant) => {
@@ -360,14 +367,14 @@ impl AuthFlow {
                 // Before saving: if that fails, this process can still use the token.
                 self.token_cache.set(&next);
                 credentials.grant = Some(next);
-                lock.save(Some(&credentials)).await?;
+                self.save(&lock, &credentials).await?;
             }
             Ok(None) => self.token_cache.clear(),
             // May be temporary, so the stored grant stays.
             Err(TokenError::Other(error)) => return Err(error),
             Err(error) => {
                 self.token_cache.clear();
-                self.discard_grant(lock, &grant, &error).await?;
+                self.discard_grant(&lock, &grant, &error).await?;
             }
         }
         Ok(())
@@ -376,11 +383,11 @@ impl AuthFlow {
     /// Removes an expired grant, if it is still the stored one.
     async fn discard_grant(
         &self,
-        mut lock: Box<dyn StoreLock>,
+        lock: &StoreLock,
         expired: &StoredGrant,
         error: &TokenError,
     ) -> Result<(), AuthError> {
-        let mut credentials = lock.load().await?.unwrap_or_default();
+        let mut credentials = self.load().await?;
         let stored = credentials.grant.as_ref();
         if stored.is_none_or(|stored| stored.refresh_token != expired.refresh_token) {
             // A program that ignores the lock has stored a newer grant.
@@ -398,7 +405,7 @@ impl AuthFlow {
         // The next login requests the scopes of the lost grant again.
         credentials.pending_scopes =
             union_scopes(&credentials.pending_scopes, &expired.source.requested);
-        Ok(lock.save(Some(&credentials)).await?)
+        self.save(lock, &credentials).await
     }
 
     /// The stored grant, if it is from the discovered authorization server and for the same resource.
