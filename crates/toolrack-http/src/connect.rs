@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 #[cfg(unix)]
@@ -16,7 +15,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
-use toolrack_platform::{certificates_from_pem, root_certificates};
+use toolrack_platform::tls_client_config;
 use toolrack_transport::deadline_after;
 use url::Host;
 
@@ -128,10 +127,11 @@ pub(crate) async fn connect_unix(_path: &std::path::Path) -> io::Result<NetStrea
 }
 
 /// Host for the resolver and TLS: IPv6 without brackets.
-fn without_brackets(host: &Host) -> String {
+pub(crate) fn without_brackets<S: AsRef<str>>(host: &Host<S>) -> String {
     match host {
+        Host::Domain(name) => name.as_ref().to_owned(),
+        Host::Ipv4(address) => address.to_string(),
         Host::Ipv6(address) => address.to_string(),
-        other => other.to_string(),
     }
 }
 
@@ -183,24 +183,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector> {
     let extra_roots = extra_roots.to_vec();
     // Blocking: reads the certificate files of the platform.
-    let loading = tokio::task::spawn_blocking(move || root_certificates(&extra_roots));
-    let roots = loading.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
-    // Named here, because the process-wide default may be missing or set by another crate.
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let loading = tokio::task::spawn_blocking(move || tls_client_config(&extra_roots));
+    let mut config = loading.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
-}
-
-/// Checks that every certificate of the PEM text can be parsed.
-pub(crate) fn check_roots(extra_roots: &[u8]) -> Result<(), String> {
-    certificates_from_pem(extra_roots)
-        .map(drop)
-        .map_err(|error| format!("invalid extra root certificates: {error}"))
 }
 
 #[cfg(test)]

@@ -128,13 +128,10 @@ impl fmt::Debug for EndpointUrl {
     }
 }
 
-pub(crate) fn is_loopback<S: AsRef<str>>(host: &Host<S>) -> bool {
+pub(crate) fn is_loopback(host: &Host) -> bool {
     match host {
-        Host::Domain(name) => {
-            let name = name.as_ref();
-            // RFC 6761 §6.3: `localhost` and all names below it are loopback.
-            name == "localhost" || name.ends_with(".localhost")
-        }
+        // RFC 6761 §6.3: `localhost` and all names below it are loopback.
+        Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
         Host::Ipv4(address) => address.is_loopback(),
         Host::Ipv6(address) => address.is_loopback(),
     }

@@ -13,13 +13,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use flate2::write::GzDecoder;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 use toolrack_transport::RequestError;
 
 use crate::connection_pool::{ConnectionPool, to_io_error};
-use crate::http1::{COPY_BYTES, Http1Connection, MAX_PREALLOC_BYTES, ResponseHead};
+use crate::http1::{COPY_BYTES, Http1Connection, MAX_PREALLOC_BYTES};
 use crate::request_headers::{HTTP_SESSION_ID, parse_session_id};
 use crate::status_mapping::error_from_response;
 use crate::transport::TaskGroup;
@@ -30,7 +30,7 @@ pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Connection that delivers the body, and the pool that the connection returns to.
-enum BodySource {
+pub(crate) enum BodySource {
     Http1(Box<Http1Connection>, Arc<ConnectionPool>),
     Http2(Incoming),
 }
@@ -38,11 +38,11 @@ enum BodySource {
 /// Response whose head has arrived.
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
-    pub(crate) headers: ResponseHeaders,
+    pub(crate) headers: HeaderMap,
     /// `None` after the end of the body.
     source: Option<BodySource>,
-    content: ContentInfo,
-    gzip: Option<Box<GzipDecoder>>,
+    pub(crate) content: ContentInfo,
+    gzip: Option<Box<GzDecoder<Vec<u8>>>>,
     /// Idle timeout of the body.
     pub(crate) idle: Option<Duration>,
 }
@@ -55,33 +55,15 @@ pub(crate) enum BodyError {
 }
 
 impl HttpResponse {
-    pub(crate) fn from_http1(
-        head: ResponseHead,
-        connection: Box<Http1Connection>,
-        pool: Arc<ConnectionPool>,
-    ) -> Self {
-        Self::new(head.status, head.headers, head.content, BodySource::Http1(connection, pool))
-    }
-
-    pub(crate) fn from_http2(response: Response<Incoming>) -> Self {
-        let (head, body) = response.into_parts();
-        let content = ContentInfo::from_headers(&head.headers);
-        Self::new(head.status, head.headers.into(), content, BodySource::Http2(body))
-    }
-
-    fn new(
+    pub(crate) fn new(
         status: StatusCode,
-        headers: ResponseHeaders,
+        headers: HeaderMap,
         content: ContentInfo,
         source: BodySource,
     ) -> Self {
         let gzip = (content.encoding == ContentEncoding::Gzip)
             .then(|| Box::new(GzDecoder::new(Vec::new())));
         Self { status, headers, source: Some(source), content, gzip, idle: None }
-    }
-
-    pub(crate) fn kind(&self) -> BodyKind {
-        self.content.kind
     }
 
     /// Whether the response is an SSE stream.
@@ -91,7 +73,7 @@ impl HttpResponse {
 
     /// Id of the session that the server has started.
     pub(crate) fn session_id(&self) -> Option<HeaderValue> {
-        self.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id)
+        self.headers.get(HTTP_SESSION_ID).and_then(parse_session_id)
     }
 
     /// Content type, for error messages.
@@ -100,7 +82,7 @@ impl HttpResponse {
             BodyKind::Json => "application/json",
             BodyKind::EventStream => "text/event-stream",
             BodyKind::Other => {
-                let value = self.headers.get(&CONTENT_TYPE).and_then(|value| value.to_str().ok());
+                let value = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
                 value.unwrap_or_default()
             }
         }
@@ -192,7 +174,7 @@ impl HttpResponse {
     /// Bytes still to come, if the server declared a length.
     fn remaining_length(&self) -> Option<u64> {
         match self.source.as_ref()? {
-            BodySource::Http1(connection, _) => connection.remaining_length(),
+            BodySource::Http1(connection, _) => connection.framing.remaining_length(),
             BodySource::Http2(body) => body.size_hint().upper(),
         }
     }
@@ -221,8 +203,7 @@ impl HttpResponse {
         let source = self.source.take().filter(|source| matches!(source, BodySource::Http1(..)));
         let Some(source) = source.filter(|_| !tasks.stop.is_cancelled()) else { return };
         // The rest is discarded, so it is not decompressed.
-        let mut rest =
-            Self::new(self.status, ResponseHeaders::default(), ContentInfo::default(), source);
+        let mut rest = Self::new(self.status, HeaderMap::new(), ContentInfo::default(), source);
         tasks.spawn_until_stopped(async move {
             let rest = async { while let Ok(Some(_)) = rest.next_chunk(COPY_BYTES).await {} };
             // Late or not, the connection is closed or back in the pool.
@@ -270,12 +251,9 @@ fn poll_http2(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Result
 /// megabyte at most.
 const DECODE_STEP_BYTES: usize = 512;
 
-/// Gzip decoder for one body.
-type GzipDecoder = GzDecoder<Vec<u8>>;
-
 /// Decompresses the next chunk. The result may be empty.
 fn decode_gzip(
-    decoder: &mut GzipDecoder,
+    decoder: &mut GzDecoder<Vec<u8>>,
     encoded: &[u8],
     limit_bytes: usize,
 ) -> Result<Bytes, BodyError> {
@@ -299,10 +277,6 @@ pub(crate) struct ContentInfo {
     pub(crate) kind: BodyKind,
     pub(crate) encoding: ContentEncoding,
 }
-
-/// Headers that are kept. Most responses have none of them and allocate nothing.
-#[derive(Debug, Default)]
-pub(crate) struct ResponseHeaders(Option<Box<HeaderMap>>);
 
 /// Media type of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -333,38 +307,18 @@ impl ContentInfo {
     }
 }
 
-impl ResponseHeaders {
-    pub(crate) fn add(&mut self, name: &HeaderName, value: HeaderValue) {
-        self.0.get_or_insert_default().append(name, value);
-    }
-
-    /// First value of `name`.
-    pub(crate) fn get(&self, name: &HeaderName) -> Option<&HeaderValue> {
-        self.0.as_ref()?.get(name)
-    }
-
-    /// All values of `name`.
-    pub(crate) fn all(&self, name: &HeaderName) -> impl Iterator<Item = &HeaderValue> {
-        self.0.iter().flat_map(move |headers| headers.get_all(name))
-    }
-}
-
-impl From<HeaderMap> for ResponseHeaders {
-    fn from(headers: HeaderMap) -> Self {
-        Self(Some(Box::new(headers)))
-    }
-}
-
 impl BodyKind {
     /// Parses `Content-Type`.
     pub(crate) fn from_content_type(value: &[u8]) -> Self {
         let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
         let essence = value.get(..end).unwrap_or_default().trim_ascii();
         if essence.eq_ignore_ascii_case(b"application/json") {
-            return BodyKind::Json;
+            BodyKind::Json
+        } else if essence.eq_ignore_ascii_case(b"text/event-stream") {
+            BodyKind::EventStream
+        } else {
+            BodyKind::Other
         }
-        let is_stream = essence.eq_ignore_ascii_case(b"text/event-stream");
-        if is_stream { BodyKind::EventStream } else { BodyKind::Other }
     }
 }
 
@@ -372,9 +326,8 @@ impl ContentEncoding {
     /// Parses `Content-Encoding`.
     pub(crate) fn from_header(value: &[u8]) -> Self {
         if value.eq_ignore_ascii_case(b"identity") {
-            return ContentEncoding::Identity;
-        }
-        if value.eq_ignore_ascii_case(b"gzip") {
+            ContentEncoding::Identity
+        } else if value.eq_ignore_ascii_case(b"gzip") {
             ContentEncoding::Gzip
         } else {
             ContentEncoding::Unsupported

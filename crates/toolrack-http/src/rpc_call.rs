@@ -112,7 +112,7 @@ impl Inner {
         if !response.status.is_success() {
             return Err(response.read_error().await);
         }
-        match response.kind() {
+        match response.content.kind {
             BodyKind::EventStream => self.read_sse_response(response, id, resume).await,
             BodyKind::Json => {
                 let body = response.read_all(self.max_message_bytes).await;

@@ -86,7 +86,7 @@ impl Inner {
         if !response.status.is_success() {
             return Err(RequestError::not_sent(response.read_error().await.error));
         }
-        if response.kind() != BodyKind::EventStream {
+        if response.content.kind != BodyKind::EventStream {
             return Err(RequestError::not_sent(missing_message(response.status, "no stream", b"")));
         }
         let mut parser = SseParser::new(self.max_message_bytes);
@@ -95,7 +95,9 @@ impl Inner {
             let chunk = response.next_chunk(self.max_message_bytes).await;
             let chunk = chunk.map_err(|error| self.body_error(error))?.ok_or_else(stream_ended)?;
             parser.feed(&chunk, &mut |event| events.push(event));
-            let found = events.iter().position(is_endpoint);
+            let found = events
+                .iter()
+                .position(|event| matches!(event, SseEvent::Other(name, _) if name == "endpoint"));
             if let Some(SseEvent::Other(_, reference)) = found.map(|index| events.remove(index)) {
                 break self.parse_endpoint(&reference)?;
             }
@@ -138,7 +140,7 @@ impl Inner {
             return Err(response.read_error().await);
         }
         // Some servers respond in the POST itself.
-        if response.kind() == BodyKind::Json
+        if response.content.kind == BodyKind::Json
             && let Ok(body) = response.read_all(self.max_message_bytes).await
             && let Some(outcome) = self.match_message(&body, message.id)
         {
@@ -213,10 +215,6 @@ impl Inner {
     }
 }
 
-fn is_endpoint(event: &SseEvent) -> bool {
-    matches!(event, SseEvent::Other(name, _) if name == "endpoint")
-}
-
 async fn run(inner: &Arc<Inner>) {
     let mut changes = inner.session.state.subscribe();
     let mut parser = SseParser::new(inner.max_message_bytes);
@@ -225,7 +223,7 @@ async fn run(inner: &Arc<Inner>) {
     let mut opened = None;
     let mut epoch = 0;
     loop {
-        let is_open = |state: &SessionState| matches!(state.phase, Phase::Open);
+        let is_open = |state: &SessionState| state.phase == Phase::Open;
         let Ok(state) = changes.wait_for(is_open).await.map(|state| state.clone()) else {
             return;
         };

@@ -16,7 +16,7 @@ use crate::connect::connect_unix;
 use crate::endpoint_url::EndpointUrl;
 use crate::http1::Http1Connection;
 use crate::request_headers::RequestHeaders;
-use crate::request_sender::{CommonHeaders, RequestParts};
+use crate::request_sender::{CommonHeaders, HttpRequest, OutgoingMessage};
 
 /// Largest response body.
 const MAX_BODY_BYTES: usize = 64 << 20;
@@ -82,16 +82,17 @@ impl UnixClient {
         if body.is_some() {
             common_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let parts = RequestParts {
+        let body = body.unwrap_or_default();
+        let request = HttpRequest {
             http_method: &method,
             url: &url,
             common_headers: &CommonHeaders::new(common_headers),
             headers: &RequestHeaders::default(),
+            message: &OutgoingMessage { body, ..OutgoingMessage::default() },
             authorization: None,
-            body: body.as_deref().unwrap_or_default(),
         };
         let mut connection = Http1Connection::new(connect_unix(&self.path).await?);
-        let head = connection.send(&parts, None).await.map_err(|failure| failure.error)?;
+        let head = connection.send(&request, None).await.map_err(|failure| failure.error)?;
         let mut received = BytesMut::new();
         while let Some(chunk) = poll_fn(|context| connection.poll_chunk(context)).await? {
             if received.len() + chunk.len() > MAX_BODY_BYTES {

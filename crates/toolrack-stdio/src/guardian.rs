@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, kill_process,
-    kill_process_group, set_child_subreaper, setsid, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, kill_process, kill_process_group,
+    set_child_subreaper, setsid, waitid,
 };
 use serde::de::DeserializeOwned;
 use toolrack_transport::ExitStatus;
@@ -327,8 +327,9 @@ impl ProcessTree {
     fn server_exit_status(&self) -> Option<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.server), options) {
-            Ok(status) => status
-                .map(|status| exit_status(status.exit_status(), status.terminating_signal())),
+            Ok(status) => {
+                status.map(|status| exit_status(status.exit_status(), status.terminating_signal()))
+            }
             Err(_no_such_child) => Some(ExitStatus::Unknown),
         }
     }
