@@ -46,6 +46,7 @@ pub trait Browser: Send + Sync + fmt::Debug {
 }
 
 /// A login that has not started.
+#[expect(missing_debug_implementations, reason = "a function has nothing to show")]
 pub struct PreparedLogin {
     /// Redirect URI of the login.
     pub redirect_uri: String,
@@ -57,6 +58,7 @@ pub struct PreparedLogin {
 pub type LoginFuture = BoxFuture<'static, Result<AuthorizationResponse, AuthError>>;
 
 /// The redirect from the authorization server; the user still waits for the outcome.
+#[expect(missing_debug_implementations, reason = "its query is secret")]
 pub struct AuthorizationResponse {
     /// Query of the redirect.
     pub query: Secret,
@@ -307,18 +309,6 @@ async fn write_response(mut stream: TcpStream, text: &str) {
     };
     if !matches!(timeout(REQUEST_TIMEOUT, writing).await, Ok(Ok(()))) {
         tracing::debug!("the browser disconnected before the response was sent");
-    }
-}
-
-impl fmt::Debug for PreparedLogin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PreparedLogin({})", self.redirect_uri)
-    }
-}
-
-impl fmt::Debug for AuthorizationResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AuthorizationResponse(…)")
     }
 }
 

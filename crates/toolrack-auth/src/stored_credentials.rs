@@ -104,6 +104,17 @@ impl StoredGrant {
         Authorization::bearer(self.access_token.reveal())
     }
 
+    /// Whether the token needs no refresh: it is fresh, and not the one that was rejected. A token other than
+    /// `rejected` was obtained by another process meanwhile.
+    pub(crate) fn is_usable(
+        &self,
+        rejected: Option<&Authorization>,
+        now: u64,
+        leeway: Duration,
+    ) -> bool {
+        Some(&self.authorization()) != rejected && !self.is_stale(now, leeway)
+    }
+
     /// Total lifetime of the token, if declared.
     pub(crate) fn lifetime(&self) -> Option<Duration> {
         Some(Duration::from_millis(self.expires_at?.saturating_sub(self.received_at)))
@@ -170,6 +181,20 @@ pub(crate) mod tests {
         }
         assert_eq!(StoredCredentials::decode("{"), None);
         assert_eq!(StoredCredentials::decode("{}"), Some(StoredCredentials::default()));
+    }
+
+    #[test]
+    fn newer_stored_token_is_used() {
+        let stored = grant(1_000, Some(2_000));
+        let (same, older) = (Authorization::bearer("acc3ss"), Authorization::bearer("older"));
+        let check = |rejected: Option<&Authorization>, now, expected| {
+            assert_eq!(stored.is_usable(rejected, now, Duration::ZERO), expected);
+        };
+        check(None, 1_500, true);
+        check(None, 2_001, false);
+        check(Some(&older), 1_500, true);
+        check(Some(&older), 2_001, false);
+        check(Some(&same), 1_500, false);
     }
 
     #[test]

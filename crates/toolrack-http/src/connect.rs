@@ -27,12 +27,12 @@ const MAX_CONNECT_HEAD_BYTES: usize = 8 << 10;
 
 /// Opens connections to one origin.
 pub(crate) struct Connector {
-    origin: Origin,
-    proxy: Option<Proxy>,
-    extra_roots: Vec<u8>,
-    connect_timeout: Duration,
+    pub(crate) origin: Origin,
+    pub(crate) proxy: Option<Proxy>,
+    pub(crate) extra_roots: Vec<u8>,
+    pub(crate) connect_timeout: Duration,
     /// Built for the first connection that needs it: loading certificates is slow.
-    tls: OnceCell<TlsConnector>,
+    pub(crate) tls: OnceCell<TlsConnector>,
 }
 
 /// HTTP version of a connection.
@@ -43,15 +43,6 @@ pub(crate) enum HttpVersion {
 }
 
 impl Connector {
-    pub(crate) fn new(
-        origin: Origin,
-        proxy: Option<Proxy>,
-        extra_roots: Vec<u8>,
-        connect_timeout: Duration,
-    ) -> Self {
-        Self { origin, proxy, extra_roots, connect_timeout, tls: OnceCell::new() }
-    }
-
     /// Proxy that forwards plain HTTP requests, if there is one.
     pub(crate) fn forward_proxy(&self) -> Option<&Proxy> {
         match self.origin {
@@ -142,15 +133,12 @@ async fn open_tunnel(
     host: &Host,
     port: u16,
 ) -> io::Result<TcpStream> {
-    let mut request =
-        format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n").into_bytes();
-    if let Some(authorization) = &proxy.authorization {
-        request.extend_from_slice(b"Proxy-Authorization: ");
-        request.extend_from_slice(authorization.as_bytes());
-        request.extend_from_slice(b"\r\n");
-    }
-    request.extend_from_slice(b"\r\n");
-    stream.write_all(&request).await?;
+    let authorization = match proxy.authorization.as_ref().and_then(|value| value.to_str().ok()) {
+        Some(value) => format!("Proxy-Authorization: {value}\r\n"),
+        None => String::new(),
+    };
+    let head = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
+    stream.write_all(format!("{head}{authorization}\r\n").as_bytes()).await?;
     let mut head = Vec::new();
     // Byte by byte: the bytes after the head belong to TLS.
     while !head.ends_with(b"\r\n\r\n") {

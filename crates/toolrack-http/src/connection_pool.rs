@@ -129,7 +129,7 @@ impl ConnectionPool {
         match connection {
             Connection::Http1(mut connection) => {
                 let head = connection.send(request, self.connector.forward_proxy()).await?;
-                let source = BodySource::Http1(connection, Arc::clone(self));
+                let source = BodySource::Http1(connection, Some(Arc::clone(self)));
                 Ok(HttpResponse::new(head.status, head.headers, head.content, source))
             }
             Connection::Http2(mut sender) => {

@@ -29,9 +29,9 @@ pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 /// How long the rest of a body may take for its connection to be kept.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Connection that delivers the body, and the pool that the connection returns to.
+/// Connection that delivers the body, and the pool that the connection returns to, if any.
 pub(crate) enum BodySource {
-    Http1(Box<Http1Connection>, Arc<ConnectionPool>),
+    Http1(Box<Http1Connection>, Option<Arc<ConnectionPool>>),
     Http2(Incoming),
 }
 
@@ -45,13 +45,6 @@ pub(crate) struct HttpResponse {
     gzip: Option<Box<GzDecoder<Vec<u8>>>>,
     /// Idle timeout of the body.
     pub(crate) idle: Option<Duration>,
-}
-
-/// Why a body could not be read.
-#[derive(Debug)]
-pub(crate) enum BodyError {
-    TooLarge,
-    Io(io::Error),
 }
 
 impl HttpResponse {
@@ -89,19 +82,13 @@ impl HttpResponse {
     }
 
     /// Returns the next decompressed chunk; `None` at the end.
-    pub(crate) async fn next_chunk(
-        &mut self,
-        limit_bytes: usize,
-    ) -> Result<Option<Bytes>, BodyError> {
+    pub(crate) async fn next_chunk(&mut self, limit_bytes: usize) -> io::Result<Option<Bytes>> {
         loop {
             let Some(encoded) = self.next_encoded_chunk().await? else { return Ok(None) };
             let chunk = match (&mut self.gzip, self.content.encoding) {
                 (Some(gzip), _) => decode_gzip(gzip, &encoded, limit_bytes)?,
                 (None, ContentEncoding::Identity) => encoded,
-                (None, _) => {
-                    let reason = io::Error::other("unsupported content encoding");
-                    return Err(BodyError::Io(reason));
-                }
+                (None, _) => return Err(io::Error::other("unsupported content encoding")),
             };
             if !chunk.is_empty() {
                 return Ok(Some(chunk));
@@ -109,28 +96,28 @@ impl HttpResponse {
         }
     }
 
-    async fn next_encoded_chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
+    async fn next_encoded_chunk(&mut self) -> io::Result<Option<Bytes>> {
         let Some(idle) = self.idle else {
             return poll_fn(|context| self.poll_chunk(context)).await;
         };
         let chunk = timeout(idle, poll_fn(|context| self.poll_chunk(context))).await;
         chunk.unwrap_or_else(|_elapsed| {
             let reason = format!("no data within {idle:?}");
-            Err(BodyError::Io(io::Error::new(io::ErrorKind::TimedOut, reason)))
+            Err(io::Error::new(io::ErrorKind::TimedOut, reason))
         })
     }
 
     /// Reads the whole body into one buffer. A body in one chunk is not copied, unless it is small.
-    pub(crate) async fn read_all(&mut self, limit_bytes: usize) -> Result<Bytes, BodyError> {
+    pub(crate) async fn read_all(&mut self, limit_bytes: usize) -> io::Result<Bytes> {
         // With gzip, the declared length says nothing about the decoded body.
         let declared =
             self.remaining_length().filter(|_| self.content.encoding == ContentEncoding::Identity);
         if declared.is_some_and(|declared| declared > limit_bytes as u64) {
-            return Err(BodyError::TooLarge);
+            return Err(too_large());
         }
         let Some(first) = self.next_chunk(limit_bytes).await? else { return Ok(Bytes::new()) };
         if first.len() > limit_bytes {
-            return Err(BodyError::TooLarge);
+            return Err(too_large());
         }
         if declared == Some(first.len() as u64) {
             // hyper slices HTTP/2 chunks out of a large read buffer.
@@ -145,7 +132,7 @@ impl HttpResponse {
         drop(first);
         while let Some(chunk) = self.next_chunk(limit_bytes).await? {
             if buffer.len() + chunk.len() > limit_bytes {
-                return Err(BodyError::TooLarge);
+                return Err(too_large());
             }
             buffer.extend_from_slice(&chunk);
         }
@@ -211,26 +198,20 @@ impl HttpResponse {
         });
     }
 
-    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let chunk = match &mut self.source {
             None => return Poll::Ready(Ok(None)),
             Some(BodySource::Http1(connection, _)) => ready!(connection.poll_chunk(context)),
             Some(BodySource::Http2(body)) => ready!(poll_http2(body, context)),
         };
-        match chunk {
-            Ok(Some(chunk)) => Poll::Ready(Ok(Some(chunk))),
-            Ok(None) => {
-                // At the end of the body, not of the response: the caller may keep that for longer.
-                if let Some(BodySource::Http1(connection, pool)) = self.source.take() {
-                    pool.return_connection(connection);
-                }
-                Poll::Ready(Ok(None))
-            }
-            Err(error) => {
-                self.source = None;
-                Poll::Ready(Err(BodyError::Io(error)))
-            }
+        if !matches!(chunk, Ok(Some(_)))
+            && let Some(BodySource::Http1(connection, Some(pool))) = self.source.take()
+            && chunk.is_ok()
+        {
+            // At the end of the body, not of the response: the caller may keep that for longer.
+            pool.return_connection(connection);
         }
+        Poll::Ready(chunk)
     }
 }
 
@@ -247,6 +228,15 @@ fn poll_http2(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Result
     }
 }
 
+/// The error of a body over the limit, which [`is_too_large`] recognizes: no connection fails with this kind.
+pub(crate) fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "the response is too large")
+}
+
+pub(crate) fn is_too_large(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::FileTooLarge
+}
+
 /// A gzip byte expands to about a thousand at most, so a step of this size overshoots a limit by half a
 /// megabyte at most.
 const DECODE_STEP_BYTES: usize = 512;
@@ -256,17 +246,17 @@ fn decode_gzip(
     decoder: &mut GzDecoder<Vec<u8>>,
     encoded: &[u8],
     limit_bytes: usize,
-) -> Result<Bytes, BodyError> {
+) -> io::Result<Bytes> {
     for step in encoded.chunks(DECODE_STEP_BYTES) {
-        decoder.write_all(step).map_err(BodyError::Io)?;
+        decoder.write_all(step)?;
         if decoder.get_ref().len() > limit_bytes {
-            return Err(BodyError::TooLarge);
+            return Err(too_large());
         }
     }
     // Without a flush the decoder could hold back the end of an SSE event.
-    decoder.flush().map_err(BodyError::Io)?;
+    decoder.flush()?;
     if decoder.get_ref().len() > limit_bytes {
-        return Err(BodyError::TooLarge);
+        return Err(too_large());
     }
     Ok(Bytes::from(std::mem::take(decoder.get_mut())))
 }
@@ -367,7 +357,9 @@ mod tests {
         let encoded = encoded(&vec![0; 64 << 20]);
         assert!(encoded.len() < 100 << 10);
         let mut gzip = GzDecoder::new(Vec::new());
-        assert!(matches!(decode_gzip(&mut gzip, &encoded, 1 << 20), Err(BodyError::TooLarge)));
+        assert!(
+            matches!(decode_gzip(&mut gzip, &encoded, 1 << 20), Err(error) if is_too_large(&error))
+        );
         assert!(gzip.get_ref().len() < 3 << 20);
     }
 
@@ -375,7 +367,7 @@ mod tests {
     fn invalid_gzip_is_an_error() {
         let mut gzip = GzDecoder::new(Vec::new());
         let unpacked = decode_gzip(&mut gzip, b"{\"jsonrpc\":\"2.0\"}", 1 << 20);
-        assert!(matches!(unpacked, Err(BodyError::Io(_))));
+        assert!(matches!(unpacked, Err(error) if !is_too_large(&error)));
     }
 }
 

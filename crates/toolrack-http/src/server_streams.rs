@@ -42,8 +42,6 @@ enum StreamOutcome {
     RetryLater,
     /// The server does not know the session.
     SessionUnknown,
-    /// Authentication failed.
-    Unauthorized,
     /// The server has no such stream.
     NotOffered,
 }
@@ -151,7 +149,7 @@ impl Inner {
         Err(stream_ended())
     }
 
-    fn route_event(&self, event: &SseEvent) {
+    pub(crate) fn route_event(&self, event: &SseEvent) {
         match event {
             SseEvent::Message(message) => {
                 self.router.route_owned(message);
@@ -255,7 +253,6 @@ async fn run(inner: &Arc<Inner>) {
                 inner.renew(epoch);
             }
             StreamOutcome::Closed => opened = Some(epoch),
-            StreamOutcome::Unauthorized => add_failures(&mut backoff, UNAUTHORIZED_PENALTY),
             StreamOutcome::RetryLater | StreamOutcome::SessionUnknown => {}
         }
         // Also after a stream that worked: a server may close every stream at once.
@@ -279,12 +276,10 @@ async fn open_once(
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "could not open the notification stream");
-            let is_unauthorized = matches!(error.error, TransportError::Unauthorized(_));
-            return if is_unauthorized {
-                StreamOutcome::Unauthorized
-            } else {
-                StreamOutcome::RetryLater
-            };
+            if matches!(error.error, TransportError::Unauthorized(_)) {
+                add_failures(backoff, UNAUTHORIZED_PENALTY);
+            }
+            return StreamOutcome::RetryLater;
         }
     };
     if response.is_event_stream() {

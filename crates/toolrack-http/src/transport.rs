@@ -14,7 +14,7 @@ use http::{HeaderValue, Method};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -84,8 +84,13 @@ impl HttpTransport {
             tracing::warn!(%url, "requests to this server are not encrypted");
         }
         let (tasks, connection_tasks) = TaskGroup::pair();
-        let connector =
-            Connector::new(url.origin.clone(), proxy, options.extra_roots, options.connect_timeout);
+        let connector = Connector {
+            origin: url.origin.clone(),
+            proxy,
+            extra_roots: options.extra_roots,
+            connect_timeout: options.connect_timeout,
+            tls: OnceCell::new(),
+        };
         let pool = Arc::new(ConnectionPool::new(connector, connection_tasks));
         let handler = Arc::new(HandlerGuard {
             target: Mutex::new(Some(handler)),

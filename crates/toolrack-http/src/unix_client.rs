@@ -2,12 +2,11 @@
 //!
 //! **Invariant:** a response arrives within the timeout or not at all, and is never larger than the limit.
 
-use std::future::poll_fn;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use tokio::time::timeout;
@@ -17,6 +16,7 @@ use crate::endpoint_url::EndpointUrl;
 use crate::http1::Http1Connection;
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::{CommonHeaders, HttpRequest, OutgoingMessage};
+use crate::response::{BodySource, HttpResponse};
 
 /// Largest response body.
 const MAX_BODY_BYTES: usize = 64 << 20;
@@ -40,11 +40,6 @@ impl UnixClient {
     /// A client for the socket at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
-    }
-
-    /// The path of the socket.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Sends a request for `target`, such as `/api/tools?server=git`, on a new connection. A body is JSON.
@@ -91,16 +86,11 @@ impl UnixClient {
             message: &OutgoingMessage { body, ..OutgoingMessage::default() },
             authorization: None,
         };
-        let mut connection = Http1Connection::new(connect_unix(&self.path).await?);
+        let mut connection = Box::new(Http1Connection::new(connect_unix(&self.path).await?));
         let head = connection.send(&request, None).await.map_err(|failure| failure.error)?;
-        let mut received = BytesMut::new();
-        while let Some(chunk) = poll_fn(|context| connection.poll_chunk(context)).await? {
-            if received.len() + chunk.len() > MAX_BODY_BYTES {
-                let reason = "the response is too large";
-                return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
-            }
-            received.extend_from_slice(&chunk);
-        }
-        Ok(UnixResponse { status: head.status, body: received.freeze() })
+        let source = BodySource::Http1(connection, None);
+        let mut response = HttpResponse::new(head.status, head.headers, head.content, source);
+        let body = response.read_all(MAX_BODY_BYTES).await?;
+        Ok(UnixResponse { status: response.status, body })
     }
 }

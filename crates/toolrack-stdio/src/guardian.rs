@@ -167,7 +167,7 @@ impl EventLoop {
             owner,
             owner_connected: true,
             signals,
-            tree: ProcessTree::new(server),
+            tree: ProcessTree { server, has_exited: false },
             shutdown: Shutdown::new(),
             timer: None,
         }
@@ -181,17 +181,14 @@ impl EventLoop {
             for event in events.into_iter().flatten() {
                 self.handle(event);
             }
-            // Check the tree after every wake-up and until it is stable: several SIGCHLD may be merged into one, and
-            // the exit of the server makes its children ours.
-            loop {
-                match self.tree.reap() {
-                    Change::None => break,
-                    Change::ServerExited(exit) => {
-                        report(&self.owner, Report::Exited(exit));
-                        self.handle(Event::ServerExited);
-                    }
-                    Change::NothingLeft => return self.owner,
-                }
+            // Check the tree after every wake-up: several SIGCHLD may be merged into one. The server comes first,
+            // because its exit makes its children ours.
+            if let Some(exit) = self.tree.new_server_exit() {
+                report(&self.owner, Report::Exited(exit));
+                self.handle(Event::ServerExited);
+            }
+            if self.tree.reap() {
+                return self.owner;
             }
         }
     }
@@ -263,46 +260,23 @@ fn timespec(time: Duration) -> Timespec {
 
 /// The server and its orphaned descendants, which are children of the guardian.
 #[derive(Debug)]
-pub(crate) struct ProcessTree {
+struct ProcessTree {
     server: Pid,
-    server_exit: Option<ExitStatus>,
-}
-
-/// The result of [`ProcessTree::reap`].
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// No change, and at least one process is left.
-    None,
-    /// The server exited; other processes may be left.
-    ServerExited(ExitStatus),
-    /// No process is left.
-    NothingLeft,
+    /// Whether the server has exited.
+    has_exited: bool,
 }
 
 impl ProcessTree {
-    pub(crate) fn new(server: Pid) -> Self {
-        Self { server, server_exit: None }
-    }
-
-    /// Reaps every child that has exited, the server last.
-    pub(crate) fn reap(&mut self) -> Change {
-        if self.server_exit.is_none()
-            && let Some(status) = self.server_exit_status()
-        {
-            self.server_exit = Some(status);
-            return Change::ServerExited(status);
-        }
+    /// Reaps every child that has exited, the server last. Returns whether no process is left.
+    fn reap(&self) -> bool {
         let n_left = self.orphans().filter(|orphan| !reap_child(*orphan)).count();
-        if self.server_exit.is_none() || n_left > 0 {
-            return Change::None;
-        }
         // Descendants become our children only when their parent exits, so list the children once more before the id
         // of the server is released.
-        if self.orphans().next().is_some() {
-            return Change::None;
+        if !self.has_exited || n_left > 0 || self.orphans().next().is_some() {
+            return false;
         }
         ignore_gone(waitid(WaitId::Pid(self.server), WaitIdOptions::EXITED));
-        Change::NothingLeft
+        true
     }
 
     /// The children other than the server.
@@ -312,7 +286,7 @@ impl ProcessTree {
     }
 
     /// Signals the server's process group, and every orphan together with a group that it leads.
-    pub(crate) fn signal(&self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         ignore_gone(kill_process_group(self.server, signal));
         for child in self.orphans() {
             // An orphan that left the session leads a group of its own.
@@ -323,15 +297,21 @@ impl ProcessTree {
         }
     }
 
-    /// The exit status of the server. `NOWAIT` leaves the zombie in place, which keeps the id of its group ours.
-    fn server_exit_status(&self) -> Option<ExitStatus> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        match waitid(WaitId::Pid(self.server), options) {
-            Ok(status) => {
-                status.map(|status| exit_status(status.exit_status(), status.terminating_signal()))
-            }
-            Err(_no_such_child) => Some(ExitStatus::Unknown),
+    /// The exit status of the server, once. `NOWAIT` leaves the zombie in place, which keeps the id of its group ours.
+    fn new_server_exit(&mut self) -> Option<ExitStatus> {
+        if self.has_exited {
+            return None;
         }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let exit = match waitid(WaitId::Pid(self.server), options) {
+            Ok(status) => {
+                let status = status?;
+                exit_status(status.exit_status(), status.terminating_signal())
+            }
+            Err(_no_such_child) => ExitStatus::Unknown,
+        };
+        self.has_exited = true;
+        Some(exit)
     }
 }
 

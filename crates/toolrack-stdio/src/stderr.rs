@@ -46,19 +46,12 @@ impl StderrTail {
         while !bytes.is_empty() {
             let room = LINE_BYTES - ring.partial.len();
             let piece = bytes.get(..room).unwrap_or(bytes);
-            match memchr::memchr(b'\n', piece) {
-                Some(end) => {
-                    ring.partial.extend_from_slice(piece.get(..end).unwrap_or_default());
-                    bytes = bytes.get(end + 1..).unwrap_or_default();
-                    ring.complete(&self.redactor, on_line);
-                }
-                None => {
-                    ring.partial.extend_from_slice(piece);
-                    bytes = bytes.get(piece.len()..).unwrap_or_default();
-                    if ring.partial.len() == LINE_BYTES {
-                        ring.complete(&self.redactor, on_line);
-                    }
-                }
+            let line_break = memchr::memchr(b'\n', piece);
+            let end = line_break.unwrap_or(piece.len());
+            ring.partial.extend_from_slice(piece.get(..end).unwrap_or_default());
+            bytes = bytes.get(line_break.map_or(end, |end| end + 1)..).unwrap_or_default();
+            if line_break.is_some() || ring.partial.len() == LINE_BYTES {
+                ring.complete(&self.redactor, on_line);
             }
         }
     }

@@ -9,7 +9,6 @@
 //! not read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -87,8 +86,8 @@ impl AuthFlow {
         let mut credential = self.cached();
         if credential == CachedCredential::Obtain {
             let credentials = self.load().await?;
-            match self.usable_grant(&credentials) {
-                Some(grant) if grant.is_stale(now(), self.settings().leeway) => {
+            match self.configured_grant(&credentials) {
+                Some(grant) if !grant.is_usable(None, now(), self.settings().leeway) => {
                     self.refresh(None).await?;
                 }
                 Some(grant) => self.token_cache.set(grant),
@@ -220,7 +219,7 @@ impl AuthFlow {
 
     pub(super) async fn status(&self) -> Result<LoginStatus, AuthError> {
         let credentials = self.load().await?;
-        let Some(grant) = self.usable_grant(&credentials) else {
+        let Some(grant) = self.configured_grant(&credentials) else {
             return Ok(LoginStatus::LoggedOut);
         };
         Ok(LoginStatus::LoggedIn {
@@ -335,13 +334,12 @@ impl AuthFlow {
         }
         // Without the lock: reading is safe, and a newer token saves the wait for it.
         let credentials = self.load().await?;
-        match self.token_action(&credentials, rejected) {
-            TokenAction::Use(grant) => {
-                self.token_cache.set(grant);
-                Ok(true)
-            }
-            TokenAction::None | TokenAction::Refresh(_) => Ok(false),
+        let (stored, leeway) = (self.configured_grant(&credentials), self.settings().leeway);
+        let newer = stored.filter(|grant| grant.is_usable(rejected, now(), leeway));
+        if let Some(grant) = newer {
+            self.token_cache.set(grant);
         }
+        Ok(newer.is_some())
     }
 
     /// Refreshes the token under the lock, or takes the newer one of another process.
@@ -351,17 +349,14 @@ impl AuthFlow {
         let lock = self.store.lock(&self.key).await?;
         // Read again under the lock: another process may have used up the refresh token meanwhile.
         let mut credentials = self.load().await?;
-        let grant = match self.token_action(&credentials, rejected) {
-            TokenAction::Refresh(grant) => grant.clone(),
-            TokenAction::Use(grant) => {
-                self.token_cache.set(grant);
-                return Ok(());
-            }
-            TokenAction::None => {
-                self.token_cache.clear();
-                return Ok(());
-            }
+        let Some(grant) = self.configured_grant(&credentials).cloned() else {
+            self.token_cache.clear();
+            return Ok(());
         };
+        if grant.is_usable(rejected, now(), self.settings().leeway) {
+            self.token_cache.set(&grant);
+            return Ok(());
+        }
         match self.requester.refresh(&credentials, &grant).await {
             Ok(Some(next)) => {
                 // Before saving: if that fails, this process can still use the token.
@@ -391,7 +386,7 @@ impl AuthFlow {
         let stored = credentials.grant.as_ref();
         if stored.is_none_or(|stored| stored.refresh_token != expired.refresh_token) {
             // A program that ignores the lock has stored a newer grant.
-            if let Some(grant) = self.usable_grant(&credentials) {
+            if let Some(grant) = self.configured_grant(&credentials) {
                 self.token_cache.set(grant);
             }
             return Ok(());
@@ -414,13 +409,13 @@ impl AuthFlow {
         found: &Discovered,
         credentials: &'a StoredCredentials,
     ) -> Option<&'a StoredGrant> {
-        self.usable_grant(credentials).filter(|grant| {
+        self.configured_grant(credentials).filter(|grant| {
             grant.source.issuer == found.metadata.issuer && grant.source.resource == found.resource
         })
     }
 
     /// The stored grant, if it is for this server and for the configured client.
-    fn usable_grant<'a>(&self, credentials: &'a StoredCredentials) -> Option<&'a StoredGrant> {
+    fn configured_grant<'a>(&self, credentials: &'a StoredCredentials) -> Option<&'a StoredGrant> {
         let grant = credentials.grant.as_ref()?;
         // After a change of the configured client, the token of the old client must not be sent.
         let is_same_client = self.settings().pre_registered.as_ref().is_none_or(|client| {
@@ -428,15 +423,6 @@ impl AuthFlow {
                 && client.issuer.as_ref().is_none_or(|issuer| *issuer == grant.source.issuer)
         });
         (is_same_client && resource_covers(&grant.source.resource, &self.server)).then_some(grant)
-    }
-
-    fn token_action<'a>(
-        &self,
-        credentials: &'a StoredCredentials,
-        rejected: Option<&Authorization>,
-    ) -> TokenAction<'a> {
-        let grant = self.usable_grant(credentials);
-        TokenAction::for_grant(grant, rejected, now(), self.settings().leeway)
     }
 
     /// Revokes the token at the authorization server. Best effort: the local copy is already gone.
@@ -452,55 +438,5 @@ impl AuthFlow {
         if let Err(error) = http.post(&url, FORM, form.encode(), header.as_ref()).await {
             tracing::debug!(%error, "could not revoke the token");
         }
-    }
-}
-
-/// What to do with the stored token.
-#[derive(Debug, PartialEq, Eq)]
-enum TokenAction<'a> {
-    /// There is none.
-    None,
-    /// Use it: it is fresh and was not rejected.
-    Use(&'a StoredGrant),
-    /// Obtain the next one.
-    Refresh(&'a StoredGrant),
-}
-
-impl<'a> TokenAction<'a> {
-    /// Decides what to do. A stored token other than `rejected` was obtained by another process meanwhile.
-    fn for_grant(
-        stored: Option<&'a StoredGrant>,
-        rejected: Option<&Authorization>,
-        now: u64,
-        leeway: Duration,
-    ) -> Self {
-        let Some(grant) = stored else { return Self::None };
-        if Some(&grant.authorization()) == rejected || grant.is_stale(now, leeway) {
-            return Self::Refresh(grant);
-        }
-        Self::Use(grant)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stored_credentials::tests::grant;
-
-    #[test]
-    fn newer_stored_token_is_used() {
-        let stored = grant(1_000, Some(2_000));
-        let (same, older) = (Authorization::bearer("acc3ss"), Authorization::bearer("older"));
-        let check =
-            |stored: Option<&StoredGrant>, rejected: Option<&Authorization>, now, expected| {
-                let action = TokenAction::for_grant(stored, rejected, now, Duration::ZERO);
-                assert_eq!(action, expected);
-            };
-        check(None, None, 1_500, TokenAction::None);
-        check(Some(&stored), None, 1_500, TokenAction::Use(&stored));
-        check(Some(&stored), None, 2_001, TokenAction::Refresh(&stored));
-        check(Some(&stored), Some(&older), 1_500, TokenAction::Use(&stored));
-        check(Some(&stored), Some(&older), 2_001, TokenAction::Refresh(&stored));
-        check(Some(&stored), Some(&same), 1_500, TokenAction::Refresh(&stored));
     }
 }
