@@ -5,7 +5,7 @@
 
 mod decoder;
 
-pub(crate) use decoder::{COPY_BYTES, ResponseHead};
+pub(crate) use decoder::{COPY_BYTES, ResponseHead, parse_digits};
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -131,9 +131,13 @@ impl Http1Connection {
 
     /// Frees memory until the next exchange.
     pub(crate) fn release_buffers(&mut self) {
-        let input = mem::take(&mut self.input);
-        if !mem::take(&mut self.is_split) {
-            recycle_buffer(input);
+        let mut buffer = mem::take(&mut self.input);
+        let is_whole = !mem::take(&mut self.is_split);
+        buffer.clear();
+        // Kept for the next exchange on this thread, unless it is large or a slice of it is still in use.
+        if is_whole && buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= MAX_SPARE_BYTES {
+            // Fails only while the thread is being torn down; then the buffer is freed.
+            let _is_kept = SPARE_BUFFER.try_with(|spare| spare.set(Some(buffer)));
         }
         self.read_size = READ_BYTES;
         self.idle_since = Instant::now();
@@ -177,12 +181,10 @@ impl Http1Connection {
     ) -> Poll<io::Result<ResponseHead>> {
         // After the first byte, a write error is not final: the server may have responded before it closed
         // its side.
-        let written = writer.poll(&mut self.stream, context);
-        if let Poll::Ready(Err(error)) = &written
-            && writer.n_sent == 0
-        {
-            return Poll::Ready(Err(io::Error::new(error.kind(), error.to_string())));
-        }
+        let written = match writer.poll(&mut self.stream, context) {
+            Poll::Ready(Err(error)) if writer.n_sent == 0 => return Poll::Ready(Err(error)),
+            written => written,
+        };
         // Both polls register the waker, so progress in either direction wakes the caller.
         match self.poll_head(context) {
             // The write error says more than "closed".
@@ -301,14 +303,5 @@ impl RequestWriter<'_> {
             self.is_flushed = true;
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-/// Keeps the buffer for the next exchange on this thread, unless it is large or a slice of it is still in use.
-fn recycle_buffer(mut buffer: BytesMut) {
-    buffer.clear();
-    if buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= MAX_SPARE_BYTES {
-        // Fails only while the thread is being torn down; then the buffer is freed.
-        let _is_kept = SPARE_BUFFER.try_with(|spare| spare.set(Some(buffer)));
     }
 }

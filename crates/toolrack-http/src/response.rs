@@ -84,7 +84,16 @@ impl HttpResponse {
     /// Returns the next decompressed chunk; `None` at the end.
     pub(crate) async fn next_chunk(&mut self, limit_bytes: usize) -> io::Result<Option<Bytes>> {
         loop {
-            let Some(encoded) = self.next_encoded_chunk().await? else { return Ok(None) };
+            let idle = self.idle;
+            let encoded = poll_fn(|context| self.poll_chunk(context));
+            let encoded = match idle {
+                None => encoded.await,
+                Some(idle) => timeout(idle, encoded).await.unwrap_or_else(|_elapsed| {
+                    let reason = format!("no data within {idle:?}");
+                    Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+                }),
+            };
+            let Some(encoded) = encoded? else { return Ok(None) };
             let chunk = match (&mut self.gzip, self.content.encoding) {
                 (Some(gzip), _) => decode_gzip(gzip, &encoded, limit_bytes)?,
                 (None, ContentEncoding::Identity) => encoded,
@@ -94,17 +103,6 @@ impl HttpResponse {
                 return Ok(Some(chunk));
             }
         }
-    }
-
-    async fn next_encoded_chunk(&mut self) -> io::Result<Option<Bytes>> {
-        let Some(idle) = self.idle else {
-            return poll_fn(|context| self.poll_chunk(context)).await;
-        };
-        let chunk = timeout(idle, poll_fn(|context| self.poll_chunk(context))).await;
-        chunk.unwrap_or_else(|_elapsed| {
-            let reason = format!("no data within {idle:?}");
-            Err(io::Error::new(io::ErrorKind::TimedOut, reason))
-        })
     }
 
     /// Reads the whole body into one buffer. A body in one chunk is not copied, unless it is small.

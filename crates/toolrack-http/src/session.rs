@@ -148,6 +148,7 @@ impl Session {
             }
             state.epoch += 1;
             state.phase = Phase::Open;
+            state.login_error = None;
             state.flavor = flavor;
         });
     }

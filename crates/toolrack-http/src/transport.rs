@@ -80,7 +80,7 @@ impl HttpTransport {
         certificates_from_pem(&options.extra_roots)
             .map_err(|error| invalid(format!("invalid extra root certificates: {error}")))?;
         let proxy = options.proxy.proxy_for(&url.origin).map_err(invalid)?;
-        if !url.is_encrypted() && !url.is_local() {
+        if url.is_exposed() {
             tracing::warn!(%url, "requests to this server are not encrypted");
         }
         let (tasks, connection_tasks) = TaskGroup::pair();

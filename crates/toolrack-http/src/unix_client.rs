@@ -58,19 +58,6 @@ impl UnixClient {
         body: Option<Bytes>,
         time_limit: Duration,
     ) -> io::Result<UnixResponse> {
-        let timed_out = |_elapsed| {
-            let reason = format!("no response within {time_limit:?}");
-            Err(io::Error::new(io::ErrorKind::TimedOut, reason))
-        };
-        timeout(time_limit, self.send(method, target, body)).await.unwrap_or_else(timed_out)
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        target: &str,
-        body: Option<Bytes>,
-    ) -> io::Result<UnixResponse> {
         let url = EndpointUrl::parse(&format!("unix:{}:{target}", self.path.display()))
             .map_err(|reason| io::Error::new(io::ErrorKind::InvalidInput, reason))?;
         let mut common_headers = HeaderMap::new();
@@ -86,11 +73,17 @@ impl UnixClient {
             message: &OutgoingMessage { body, ..OutgoingMessage::default() },
             authorization: None,
         };
-        let mut connection = Box::new(Http1Connection::new(connect_unix(&self.path).await?));
-        let head = connection.send(&request, None).await.map_err(|failure| failure.error)?;
-        let source = BodySource::Http1(connection, None);
-        let mut response = HttpResponse::new(head.status, head.headers, head.content, source);
-        let body = response.read_all(MAX_BODY_BYTES).await?;
-        Ok(UnixResponse { status: response.status, body })
+        let exchange = async {
+            let mut connection = Box::new(Http1Connection::new(connect_unix(&self.path).await?));
+            let head = connection.send(&request, None).await.map_err(|failure| failure.error)?;
+            let source = BodySource::Http1(connection, None);
+            let mut response = HttpResponse::new(head.status, head.headers, head.content, source);
+            let body = response.read_all(MAX_BODY_BYTES).await?;
+            Ok(UnixResponse { status: response.status, body })
+        };
+        timeout(time_limit, exchange).await.unwrap_or_else(|_elapsed| {
+            let reason = format!("no response within {time_limit:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+        })
     }
 }

@@ -233,11 +233,7 @@ impl EventLoop {
     }
 
     fn poll_timer(&mut self) -> Option<Event> {
-        let is_expired = self.timer.is_some_and(|timer| timer <= now());
-        if is_expired {
-            self.timer = None;
-        }
-        is_expired.then_some(Event::TimerExpired)
+        self.timer.take_if(|timer| *timer <= now()).map(|_expired| Event::TimerExpired)
     }
 
     fn handle(&mut self, event: Event) {

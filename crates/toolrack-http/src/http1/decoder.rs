@@ -118,7 +118,7 @@ impl HeaderFields {
             self.encoding.get_or_insert_with(|| ContentEncoding::from_header(field.value));
         } else if is(&CONTENT_LENGTH) {
             let length =
-                parse_length(field.value).ok_or_else(|| malformed("invalid Content-Length"))?;
+                parse_digits(field.value, 10).ok_or_else(|| malformed("invalid Content-Length"))?;
             // RFC 9112 §6.3: a repeated length is harmless, a different one makes the end of
             // the body ambiguous.
             if self.length.replace(length).is_some_and(|before| before != length) {
@@ -171,10 +171,12 @@ fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-fn parse_length(value: &[u8]) -> Option<u64> {
-    // Digits are checked first, because `parse` also accepts a leading `+`.
-    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
+/// Parses a number that consists of digits only.
+pub(crate) fn parse_digits(text: &[u8], radix: u32) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    // Digits are checked first, because `from_str_radix` also accepts a leading `+`.
+    let is_number = text.chars().all(|character| character.is_digit(radix));
+    u64::from_str_radix(text, radix).ok().filter(|_| is_number)
 }
 
 /// Limits of chunk headers and trailers.
@@ -245,7 +247,9 @@ impl BodyFraming {
                 }
                 BodyFraming::ChunkSize => {
                     let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
-                    *self = match chunk_size(&line) {
+                    // Chunk extensions are ignored.
+                    let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
+                    *self = match parse_digits(size.trim_ascii_end(), 16) {
                         Some(0) => BodyFraming::Trailer { n_bytes: 0 },
                         Some(n_bytes) => BodyFraming::ChunkData { n_bytes },
                         None => return Err(malformed("invalid chunk size")),
@@ -302,15 +306,6 @@ fn take_line(input: &mut BytesMut) -> io::Result<Option<Bytes>> {
     let line = Bytes::copy_from_slice(taken.strip_suffix(b"\r").unwrap_or(taken));
     input.advance(end + 1);
     Ok(Some(line))
-}
-
-/// Parses the chunk size. Chunk extensions are ignored.
-fn chunk_size(line: &[u8]) -> Option<u64> {
-    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
-    // `from_str_radix` also accepts a leading `+`.
-    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
-    let digits = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
-    u64::from_str_radix(digits, 16).ok()
 }
 
 #[cfg(test)]
