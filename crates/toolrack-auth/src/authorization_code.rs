@@ -50,10 +50,8 @@ pub(crate) async fn log_in(
         scopes: source.requested.clone(),
         state: state.clone(),
     };
-    let response = tokio::select! {
-        response = (login.run)(request) => response?,
-        () = requester.cancel.cancelled() => return Err(login_needed("the login was cancelled")),
-    };
+    let response = requester.cancel.run_until_cancelled((login.run)(request)).await;
+    let response = response.ok_or_else(|| login_needed("the login was cancelled"))??;
     let exchange = async {
         let form = Form::default()
             .with("grant_type", "authorization_code")

@@ -19,7 +19,7 @@ use toolrack_transport::{
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::OutgoingMessage;
 use crate::response::{BodyKind, HttpResponse, MAX_ERROR_BODY_BYTES, is_too_large, too_large};
-use crate::session::Flavor;
+use crate::session::{Attempts, Flavor};
 use crate::sse::{SseEvent, SseParser};
 use crate::status_mapping::{error_from_response, mentions_session, missing_message};
 use crate::transport::Inner;
@@ -93,7 +93,7 @@ impl Inner {
             // The server did not know the session, so it did not process the request: sending it again is safe.
             message.sent.clear();
             // Has no effect if another request has already renewed the session of this epoch.
-            self.renew(state.epoch);
+            self.renew(state.epoch, Attempts::One);
             if has_retried {
                 tracing::debug!(error = %rejected, "the server rejects the new session too");
                 return Err(RequestError::not_sent(TransportError::SessionLost));

@@ -188,10 +188,10 @@ impl Inner {
         mut parser: SseParser,
         closed: CancellationToken,
     ) {
-        tokio::select! {
-            () = self.read_until_closed(&mut response, &mut parser) => {}
-            // `Session::open` cancels the token of the session that it replaces.
-            () = closed.cancelled() => return,
+        let reading = self.read_until_closed(&mut response, &mut parser);
+        // `Session::open` cancels the token of the session that it replaces.
+        if closed.run_until_cancelled(reading).await.is_none() {
+            return;
         }
         // Fails the requests that wait for a response on this stream.
         closed.cancel();
@@ -202,14 +202,9 @@ impl Inner {
             Flavor::Sse2024(stream) => stream.closed.is_cancelled(),
             Flavor::StreamableHttp { .. } => false,
         };
-        // Before the new session is started, which may take long.
-        drop(response);
-        if !is_current || !self.session.try_start_renewal(state.epoch) {
-            return;
+        if is_current {
+            self.renew(state.epoch, Attempts::UntilOpen);
         }
-        let inner = Arc::clone(self);
-        self.tasks
-            .spawn_until_stopped(async move { inner.start_session(Attempts::UntilOpen).await });
     }
 }
 
@@ -250,7 +245,7 @@ async fn run(inner: &Arc<Inner>) {
             // renewed again.
             StreamOutcome::SessionUnknown if opened == Some(epoch) => {
                 add_failures(&mut backoff, SHORT_SESSION_PENALTY);
-                inner.renew(epoch);
+                inner.renew(epoch, Attempts::One);
             }
             StreamOutcome::Closed => opened = Some(epoch),
             StreamOutcome::RetryLater | StreamOutcome::SessionUnknown => {}

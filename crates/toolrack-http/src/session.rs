@@ -167,7 +167,7 @@ impl Session {
     }
 
     /// Claims the renewal. `false` if another task has it, or the session is no longer that of `epoch`.
-    pub(crate) fn try_start_renewal(&self, epoch: u64) -> bool {
+    fn try_start_renewal(&self, epoch: u64) -> bool {
         // Check and claim are one step under the lock of the channel, so two tasks cannot both win.
         self.state.send_if_modified(|state| {
             let is_ours = state.phase != Phase::Renewing && state.epoch == epoch;
@@ -222,7 +222,7 @@ impl Inner {
             Phase::Open => return Ok(state),
             // `notify_one` keeps its permit if the renewal is not waiting yet, so the wake-up is not lost.
             Phase::Renewing => self.session.retry_now.notify_one(),
-            Phase::Lost => self.renew(state.epoch),
+            Phase::Lost => self.renew(state.epoch, Attempts::One),
         }
         // `wait_for` checks the current value first, so a renewal that ends before this line is
         // seen.
@@ -235,15 +235,15 @@ impl Inner {
     }
 
     /// Starts a renewal of the session of `epoch`, unless one is under way.
-    pub(crate) fn renew(self: &Arc<Self>, epoch: u64) {
+    pub(crate) fn renew(self: &Arc<Self>, epoch: u64, attempts: Attempts) {
         if self.session.try_start_renewal(epoch) {
             let inner = Arc::clone(self);
-            self.tasks.spawn_until_stopped(async move { inner.start_session(Attempts::One).await });
+            self.tasks.spawn_until_stopped(async move { inner.start_session(attempts).await });
         }
     }
 
     /// Starts a new session in place of the lost one. The caller has claimed the renewal.
-    pub(crate) async fn start_session(self: &Arc<Self>, attempts: Attempts) {
+    async fn start_session(self: &Arc<Self>, attempts: Attempts) {
         loop {
             match attempts {
                 Attempts::One => sleep(self.session.next_delay()).await,
@@ -324,7 +324,7 @@ impl Inner {
     }
 
     /// Repeats the handshake. Boxed, because the stream that it opens calls it again when it ends.
-    pub(crate) fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), RequestError>> {
+    fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), RequestError>> {
         let limit = || RequestError::not_sent(TransportError::timed_out(INITIALIZE_TIMEOUT));
         let initialized = timeout(INITIALIZE_TIMEOUT, self.reinitialize_now());
         Box::pin(async move { initialized.await.map_err(|_late| limit())? })

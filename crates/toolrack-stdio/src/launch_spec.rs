@@ -68,12 +68,7 @@ impl LaunchSpec {
 
     /// The command that starts the server with its three pipes.
     pub(crate) fn server_command(&self, [stdin, stdout, stderr]: [OwnedFd; 3]) -> Command {
-        #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
-        let mut command = Command::new(&self.program);
-        command
-            .args(&self.args)
-            .env_clear()
-            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        let mut command = self.command(&self.program, &self.args);
         command.stdin(Stdio::from(stdin)).stdout(Stdio::from(stdout)).stderr(Stdio::from(stderr));
         if let Some(dir) = &self.cwd {
             command.current_dir(dir);
@@ -84,11 +79,17 @@ impl LaunchSpec {
     /// The cleanup command, if there is one.
     pub(crate) fn cleanup_command(&self) -> Option<Command> {
         let (program, args) = self.cleanup.split_first()?;
-        #[expect(clippy::disallowed_methods, reason = "the cleanup command of a server")]
-        let mut command = Command::new(program);
-        command.args(args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        let mut command = self.command(program, args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Some(command)
+    }
+
+    /// A command with the environment of the server.
+    fn command(&self, program: &OsStr, args: &[OsString]) -> Command {
+        #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
+        let mut command = Command::new(program);
+        command.args(args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
     }
 
     fn reject_nul_bytes(&self) -> Result<(), SpawnError> {
