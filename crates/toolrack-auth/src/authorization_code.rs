@@ -10,7 +10,7 @@ use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
 use crate::browser::{Browser, LoginRequest};
-use crate::client_registration::{Client, ClientChoice, choose_client, register};
+use crate::client_registration::{Client, choose_client, register};
 use crate::discovery::{Discovered, ServerMetadata};
 use crate::error::{login_needed, refused, unreachable, untrusted};
 use crate::grants::{TokenRequester, now, scope_param};
@@ -37,9 +37,10 @@ pub(crate) async fn log_in(
     let redirect_uri = login.redirect_uri.clone();
     let now = now() / 1_000;
     let client = match choose_client(settings, metadata, credentials, &redirect_uri, now)? {
-        ClientChoice::Use(client) => client,
-        ClientChoice::Register(endpoint) => {
-            register(http, &endpoint, &settings.client_name, &redirect_uri, &source).await?
+        Some(client) => client,
+        None => {
+            let endpoint = metadata.registration_endpoint.as_deref();
+            register(http, endpoint, &settings.client_name, &redirect_uri, &source).await?
         }
     };
     let (state, verifier) = (random_token()?, random_token()?);
@@ -49,10 +50,8 @@ pub(crate) async fn log_in(
         scopes: source.requested.clone(),
         state: state.clone(),
     };
-    let response = tokio::select! {
-        response = (login.run)(request) => response?,
-        () = requester.cancel.cancelled() => return Err(login_needed("the login was cancelled")),
-    };
+    let response = requester.cancel.run_until_cancelled((login.run)(request)).await;
+    let response = response.ok_or_else(|| login_needed("the login was cancelled"))??;
     let exchange = async {
         let form = Form::default()
             .with("grant_type", "authorization_code")
@@ -133,12 +132,6 @@ fn validate_callback(
     code.ok_or_else(|| untrusted("the redirect has no code"))
 }
 
-/// Whether a callback has this state. Validates nothing else.
-pub(crate) fn has_state(query: &str, state: &Secret) -> bool {
-    let params = callback_params(query).unwrap_or_default();
-    params.get("state").map(String::as_str) == Some(state.reveal())
-}
-
 /// The table of RFC 9207 (protocol facts §20.2). Compared byte for byte, without normalization.
 fn check_issuer(iss: Option<&str>, metadata: &ServerMetadata) -> Result<(), AuthError> {
     let issuer = &metadata.issuer;
@@ -155,7 +148,7 @@ fn check_issuer(iss: Option<&str>, metadata: &ServerMetadata) -> Result<(), Auth
 }
 
 /// The parameters of a callback by name.
-fn callback_params(query: &str) -> Result<HashMap<String, String>, AuthError> {
+pub(crate) fn callback_params(query: &str) -> Result<HashMap<String, String>, AuthError> {
     let single = ["state", "iss", "code", "error", "error_description"];
     let mut params = HashMap::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
@@ -252,12 +245,6 @@ mod tests {
         check(Promise::Absent, "state=s1", Err("no code"));
     }
 
-    #[test]
-    fn has_state_checks_only_the_state() {
-        assert!(has_state("state=s1&error=x", &Secret::new("s1")));
-        assert!(!has_state("state=s2", &Secret::new("s1")));
-        assert!(!has_state("code=c", &Secret::new("")));
-    }
     #[test]
     fn s256_challenge_matches_the_rfc() {
         let verifier = Secret::new("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");

@@ -54,7 +54,7 @@ pub enum LoginStatus {
 }
 
 impl Authorizer {
-    /// For the server at `server`. Without a browser, a needed login is an error that names the command to run.
+    /// For the server at `server`. Without a browser, a needed login is an error.
     pub fn new(
         server: &Url,
         settings: AuthSettings,

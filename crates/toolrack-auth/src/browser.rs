@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
-use crate::authorization_code::has_state;
+use crate::authorization_code::callback_params;
 use crate::error::{login_needed, untrusted};
 use crate::secret::Secret;
 
@@ -46,6 +46,7 @@ pub trait Browser: Send + Sync + fmt::Debug {
 }
 
 /// A login that has not started.
+#[expect(missing_debug_implementations, reason = "a function has nothing to show")]
 pub struct PreparedLogin {
     /// Redirect URI of the login.
     pub redirect_uri: String,
@@ -57,6 +58,7 @@ pub struct PreparedLogin {
 pub type LoginFuture = BoxFuture<'static, Result<AuthorizationResponse, AuthError>>;
 
 /// The redirect from the authorization server; the user still waits for the outcome.
+#[expect(missing_debug_implementations, reason = "its query is secret")]
 pub struct AuthorizationResponse {
     /// Query of the redirect.
     pub query: Secret,
@@ -79,7 +81,8 @@ pub struct LoginRequest {
 impl LoginRequest {
     /// Whether the query of a redirect belongs to this request. Listeners ignore all others.
     pub fn matches_redirect(&self, query: &str) -> bool {
-        has_state(query, &self.state)
+        let params = callback_params(query).unwrap_or_default();
+        params.get("state").map(String::as_str) == Some(self.state.reveal())
     }
 }
 
@@ -102,7 +105,8 @@ type Prompt = Arc<dyn Fn(LoginRequest) -> BoxFuture<'static, io::Result<String>>
 #[derive(Clone)]
 pub struct PastedRedirect {
     prompt: Prompt,
-    redirect_uri: String,
+    /// Redirect URI of the login, for a client registered with another one.
+    pub redirect_uri: String,
 }
 
 impl PastedRedirect {
@@ -111,13 +115,6 @@ impl PastedRedirect {
         prompt: impl Fn(LoginRequest) -> BoxFuture<'static, io::Result<String>> + Send + Sync + 'static,
     ) -> Self {
         Self { prompt: Arc::new(prompt), redirect_uri: PASTED_REDIRECT_URI.to_owned() }
-    }
-
-    /// Uses this redirect URI, for a client registered with it.
-    #[must_use]
-    pub fn with_redirect_uri(mut self, redirect_uri: &str) -> Self {
-        redirect_uri.clone_into(&mut self.redirect_uri);
-        self
     }
 
     async fn run(self, request: LoginRequest) -> Result<AuthorizationResponse, AuthError> {
@@ -166,31 +163,20 @@ impl fmt::Debug for PastedRedirect {
 /// The user's browser with a loopback redirect.
 #[derive(Clone)]
 pub struct SystemBrowser {
-    opener: UrlOpener,
-    port: u16,
-    path: String,
-    login_timeout: Duration,
+    /// Opens the authorization URL.
+    pub opener: UrlOpener,
+    /// Callback port, for a client registered with it; 0 for any free port.
+    pub port: u16,
+    /// Callback path.
+    pub path: String,
+    /// How long to wait for the user.
+    pub login_timeout: Duration,
 }
 
 impl SystemBrowser {
     /// Opens URLs with `opener` and listens on any free port, at `/callback`, for five minutes.
     pub fn new(opener: UrlOpener) -> Self {
         Self { opener, port: 0, path: "/callback".to_owned(), login_timeout: LOGIN_TIMEOUT }
-    }
-
-    /// Listens on this port and path, for a client registered with them.
-    #[must_use]
-    pub fn with_callback(mut self, port: u16, path: &str) -> Self {
-        self.port = port;
-        path.clone_into(&mut self.path);
-        self
-    }
-
-    /// Sets how long to wait for the user.
-    #[must_use]
-    pub fn with_timeout(mut self, login_timeout: Duration) -> Self {
-        self.login_timeout = login_timeout;
-        self
     }
 
     /// Binds a free port: that of an earlier login if possible.
@@ -206,6 +192,7 @@ impl SystemBrowser {
         }
         TcpListener::bind(("127.0.0.1", self.port)).await
     }
+
     /// Opens the browser and waits for the redirect.
     async fn run(
         self,
@@ -322,18 +309,6 @@ async fn write_response(mut stream: TcpStream, text: &str) {
     };
     if !matches!(timeout(REQUEST_TIMEOUT, writing).await, Ok(Ok(()))) {
         tracing::debug!("the browser disconnected before the response was sent");
-    }
-}
-
-impl fmt::Debug for PreparedLogin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PreparedLogin({})", self.redirect_uri)
-    }
-}
-
-impl fmt::Debug for AuthorizationResponse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AuthorizationResponse(…)")
     }
 }
 

@@ -34,15 +34,6 @@ pub(crate) struct Client {
     pub(crate) secret_expires_at: Option<u64>,
 }
 
-/// Which client to use.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ClientChoice {
-    /// This one.
-    Use(Client),
-    /// A new one, registered at this endpoint.
-    Register(String),
-}
-
 /// Client authentication method at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthMethod {
@@ -62,35 +53,35 @@ impl Client {
     }
 }
 
-/// Selects the client: pre-registered, by metadata document, by an earlier registration, or by a new one.
+/// Selects the client: pre-registered, by metadata document, or by an earlier registration. `None` if a new one has to
+/// be registered.
 pub(crate) fn choose_client(
     settings: &AuthSettings,
     metadata: &ServerMetadata,
     credentials: &StoredCredentials,
     redirect_uri: &str,
     now: u64,
-) -> Result<ClientChoice, AuthError> {
+) -> Result<Option<Client>, AuthError> {
     let issuer = &metadata.issuer;
     if let Some(client) = &settings.pre_registered {
         check_binding(client, credentials, issuer)?;
-        return Ok(ClientChoice::Use(Client::pre_registered(client)));
+        return Ok(Some(Client::pre_registered(client)));
     }
     if let Some(url) = &settings.client_metadata_url
         && metadata.client_id_metadata_document_supported
     {
-        return Ok(ClientChoice::Use(Client::public(url.as_str())));
+        return Ok(Some(Client::public(url.as_str())));
     }
-    if let Some(client) = credentials.clients.get(issuer)
+    let registered = credentials.clients.get(issuer).filter(|client| {
         // Authorization servers may compare redirect URIs exactly, so another port needs another client.
-        && client.redirect_uri.as_deref() == Some(redirect_uri)
-        && client.secret_expires_at.is_none_or(|end| now < end)
-    {
-        return Ok(ClientChoice::Use(client.clone()));
+        client.redirect_uri.as_deref() == Some(redirect_uri)
+            && client.secret_expires_at.is_none_or(|end| now < end)
+    });
+    if registered.is_none() && metadata.registration_endpoint.is_none() {
+        let reason = format_args!("{issuer} does not support dynamic client registration");
+        return Err(unregistered(reason));
     }
-    let endpoint = metadata.registration_endpoint.clone().ok_or_else(|| {
-        unregistered(format_args!("{issuer} does not support dynamic client registration"))
-    })?;
-    Ok(ClientChoice::Register(endpoint))
+    Ok(registered.cloned())
 }
 
 /// A client registered for one issuer is an error at another (protocol facts §20.5). A client without a configured
@@ -154,12 +145,12 @@ struct RegistrationResponse {
 /// Registers a client for a grant.
 pub(crate) async fn register(
     http: &HttpClient,
-    endpoint: &str,
+    endpoint: Option<&str>,
     client_name: &str,
     redirect_uri: &str,
     source: &GrantSource,
 ) -> Result<Client, AuthError> {
-    let endpoint = http.endpoint(Some(endpoint), "registration")?;
+    let endpoint = http.endpoint(endpoint, "registration")?;
     let document = registration_document(client_name, redirect_uri, source);
     let response = http.post(&endpoint, "application/json", document, None).await?;
     parse_registration(&response, &endpoint, redirect_uri)

@@ -28,8 +28,6 @@ const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 pub(crate) struct TokenRequester {
     pub(crate) http: HttpClient,
     pub(crate) settings: AuthSettings,
-    /// HTTP client for the identity provider, if the grant needs one.
-    provider: Option<HttpClient>,
     /// Cancels the wait for the user.
     pub(crate) cancel: CancellationToken,
 }
@@ -84,13 +82,7 @@ impl GrantSource {
 
 impl TokenRequester {
     pub(crate) fn new(server: &Url, settings: AuthSettings, cancel: CancellationToken) -> Self {
-        let provider = match &settings.grant {
-            Grant::EnterpriseManaged(provider) => {
-                Some(HttpClient::new(&provider.token_endpoint, &settings))
-            }
-            Grant::AuthorizationCode | Grant::ClientCredentials { .. } => None,
-        };
-        Self { http: HttpClient::new(server, &settings), settings, provider, cancel }
+        Self { http: HttpClient::new(server, &settings), settings, cancel }
     }
 
     /// Sends one token request of a grant.
@@ -163,9 +155,6 @@ impl TokenRequester {
         source: &GrantSource,
         identity_provider: &IdentityProvider,
     ) -> Result<Secret, TokenError> {
-        let Some(provider) = &self.provider else {
-            return Err(refused("no identity provider is configured").into());
-        };
         let form = Form::default()
             .with("grant_type", TOKEN_EXCHANGE)
             .with("requested_token_type", ID_JAG)
@@ -179,7 +168,8 @@ impl TokenRequester {
         let method = auth_method(&client, None)?;
         let auth = TokenRequestAuth::Client(client, method);
         let endpoint = &identity_provider.token_endpoint;
-        let issued = request_token(provider, endpoint, form, &auth, TokenKind::Exchange).await?;
+        let http = HttpClient::new(endpoint, &self.settings);
+        let issued = request_token(&http, endpoint, form, &auth, TokenKind::Exchange).await?;
         if issued.issued_token_type.as_deref() != Some(ID_JAG) {
             return Err(untrusted("the identity provider returned the wrong token type").into());
         }

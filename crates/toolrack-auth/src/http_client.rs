@@ -4,14 +4,14 @@
 //! s, and a host from metadata is connected only at an address that the policy has checked.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Client, Method, RequestBuilder, redirect};
-use rustls::{ClientConfig, crypto};
+use rustls::ClientConfig;
 use serde::Deserialize;
-use toolrack_platform::root_certificates;
+use toolrack_platform::tls_client_config;
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
@@ -168,7 +168,8 @@ impl HttpClient {
         if let Some(clients) = self.clients.get() {
             return Ok(clients);
         }
-        let tls = tls_config(&self.network.extra_roots)?;
+        let tls = tls_client_config(&self.network.extra_roots)
+            .map_err(|error| unreachable(format_args!("invalid certificate: {error}")))?;
         let resolver = |policy| PolicyResolver { policy, fixed_address: self.fixed_address };
         let clients = Clients {
             server: client(&self.network, tls.clone(), resolver(None))?,
@@ -268,17 +269,6 @@ impl Form {
     }
 }
 
-/// TLS config that trusts the system's certificates and `extra_roots` (PEM).
-pub(crate) fn tls_config(extra_roots: &[u8]) -> Result<ClientConfig, AuthError> {
-    let roots = root_certificates(extra_roots)
-        .map_err(|error| unreachable(format_args!("invalid certificate: {error}")))?;
-    let provider = Arc::new(crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unreachable(format_args!("no TLS: {error}")))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
 #[cfg(test)]
 mod tests;
 
@@ -288,8 +278,8 @@ mod tls_tests {
 
     #[test]
     fn invalid_certificate_is_rejected() {
-        assert!(tls_config(b"").is_ok());
+        assert!(tls_client_config(b"").is_ok());
         let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert!(tls_config(broken).is_err());
+        assert!(tls_client_config(broken).is_err());
     }
 }

@@ -69,6 +69,4 @@ pub use settings::{
 };
 pub use stored_credentials::StoredCredentials;
 pub use token_endpoint::SigningAlgorithm;
-pub use token_store::{
-    FileTokenStore, MemoryTokenStore, RedactingTokenStore, StoreError, StoreLock, TokenStore,
-};
+pub use token_store::{FileTokenStore, MemoryTokenStore, StoreError, StoreLock, TokenStore};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolrack_transport::{AuthError, BoxFuture};
+use toolrack_transport::{AuthError, BoxFuture, Redactor};
 use url::Url;
 
 use crate::error::refused;
@@ -14,8 +14,6 @@ use crate::token_endpoint::SigningAlgorithm;
 /// OAuth settings. The default suits a user with a browser.
 #[derive(Debug, Clone)]
 pub struct AuthSettings {
-    /// Name of the server in hints such as `toolrack login <server>`; its URL if absent.
-    pub server_name: Option<String>,
     /// Client name shown to users.
     pub client_name: String,
     /// URL of the client metadata document, for authorization servers that accept it as client id.
@@ -32,6 +30,8 @@ pub struct AuthSettings {
     pub leeway: Duration,
     /// Network settings for requests to authorization servers.
     pub network: Network,
+    /// Learns every stored token and client secret.
+    pub redactor: Redactor,
 }
 
 /// A client registered in advance at an authorization server.
@@ -127,7 +127,6 @@ pub struct Network {
 impl Default for AuthSettings {
     fn default() -> Self {
         Self {
-            server_name: None,
             client_name: "Toolrack".to_owned(),
             client_metadata_url: None,
             pre_registered: None,
@@ -136,6 +135,7 @@ impl Default for AuthSettings {
             protocol_version: "2025-11-25".to_owned(),
             leeway: Duration::from_secs(10),
             network: Network::default(),
+            redactor: Redactor::default(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
-use toolrack_transport::Authorization;
+use toolrack_transport::{Authorization, Redactor};
 
 use crate::client_registration::Client;
 use crate::secret::Secret;
@@ -71,19 +71,20 @@ pub(crate) struct GrantSource {
 }
 
 impl StoredCredentials {
-    /// All secrets, with a label.
-    pub(crate) fn secrets(&self) -> Vec<(String, &Secret)> {
-        let mut secrets = Vec::new();
+    /// Registers every secret with the redactor: access tokens, refresh tokens and client secrets of `server`.
+    pub(crate) fn add_secrets_to(&self, redactor: &Redactor, server: &str) {
+        let add = |what: &str, secret: Option<&Secret>| {
+            if let Some(secret) = secret {
+                redactor.add_secret(&format!("{what} of {server}"), secret.reveal());
+            }
+        };
         for (issuer, client) in &self.clients {
-            let secret = client.secret.as_ref();
-            secrets.extend(secret.map(|secret| (format!("client secret at {issuer}"), secret)));
+            add(&format!("client secret at {issuer}"), client.secret.as_ref());
         }
         if let Some(grant) = &self.grant {
-            secrets.push(("token".to_owned(), &grant.access_token));
-            let refresh_token = grant.refresh_token.as_ref();
-            secrets.extend(refresh_token.map(|token| ("refresh token".to_owned(), token)));
+            add("token", Some(&grant.access_token));
+            add("refresh token", grant.refresh_token.as_ref());
         }
-        secrets
     }
 
     /// Serializes the credentials, tokens included.
@@ -101,6 +102,17 @@ impl StoredCredentials {
 impl StoredGrant {
     pub(crate) fn authorization(&self) -> Authorization {
         Authorization::bearer(self.access_token.reveal())
+    }
+
+    /// Whether the token needs no refresh: it is fresh, and not the one that was rejected. A token other than
+    /// `rejected` was obtained by another process meanwhile.
+    pub(crate) fn is_usable(
+        &self,
+        rejected: Option<&Authorization>,
+        now: u64,
+        leeway: Duration,
+    ) -> bool {
+        Some(&self.authorization()) != rejected && !self.is_stale(now, leeway)
     }
 
     /// Total lifetime of the token, if declared.
@@ -169,6 +181,35 @@ pub(crate) mod tests {
         }
         assert_eq!(StoredCredentials::decode("{"), None);
         assert_eq!(StoredCredentials::decode("{}"), Some(StoredCredentials::default()));
+    }
+
+    #[test]
+    fn newer_stored_token_is_used() {
+        let stored = grant(1_000, Some(2_000));
+        let (same, older) = (Authorization::bearer("acc3ss"), Authorization::bearer("older"));
+        let check = |rejected: Option<&Authorization>, now, expected| {
+            assert_eq!(stored.is_usable(rejected, now, Duration::ZERO), expected);
+        };
+        check(None, 1_500, true);
+        check(None, 2_001, false);
+        check(Some(&older), 1_500, true);
+        check(Some(&older), 2_001, false);
+        check(Some(&same), 1_500, false);
+    }
+
+    #[test]
+    fn stored_secrets_are_redacted() {
+        let client = Client { secret: Some(Secret::new("cl13nt-secret")), ..Client::public("c") };
+        let credentials = StoredCredentials {
+            clients: BTreeMap::from([("https://issuer".to_owned(), client)]),
+            grant: Some(grant(0, None)),
+            ..StoredCredentials::default()
+        };
+        let redactor = Redactor::default();
+        credentials.add_secrets_to(&redactor, "s");
+        let expected = "[secret token of s] [secret refresh token of s] \
+                        [secret client secret at https://issuer of s]";
+        assert_eq!(redactor.redact("acc3ss r3fresh cl13nt-secret"), expected);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use ring::signature::{
 };
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
@@ -192,8 +192,9 @@ impl From<TokenError> for AuthError {
 /// Lifetime of an assertion. It is used at once.
 const LIFETIME_SECONDS: u64 = 120;
 
-/// Signing algorithm of a private key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Signing algorithm of a private key. Serializes to its name in JSON Web Tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub enum SigningAlgorithm {
     /// ECDSA on P-256.
     Es256,
@@ -202,19 +203,8 @@ pub enum SigningAlgorithm {
     /// RSA with SHA-256.
     Rs256,
     /// Ed25519.
+    #[serde(rename = "EdDSA")]
     EdDsa,
-}
-
-impl SigningAlgorithm {
-    /// The name used in JSON Web Tokens.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Es256 => "ES256",
-            Self::Es384 => "ES384",
-            Self::Rs256 => "RS256",
-            Self::EdDsa => "EdDSA",
-        }
-    }
 }
 
 /// Signs an assertion that we are `client_id`, for `audience`, at `now` (seconds since 1970).
@@ -225,7 +215,7 @@ pub(crate) fn sign_assertion(
     audience: &str,
     now: u64,
 ) -> Result<Secret, AuthError> {
-    let header = json!({ "alg": algorithm.name(), "typ": "JWT" });
+    let header = json!({ "alg": algorithm, "typ": "JWT" });
     let claims = json!({
         "iss": client_id,
         "sub": client_id,

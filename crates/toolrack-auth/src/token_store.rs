@@ -1,4 +1,4 @@
-//! Token store: stored credentials in files, in memory, or behind a redactor.
+//! Token store: stored credentials in files or in memory.
 //!
 //! **Invariant:** only the holder of a server's lock writes its credentials, and a refresh holds the lock since
 //! before it read them.
@@ -12,12 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use toolrack_platform::{create_private_dir, private_options, remove, replace};
-use toolrack_transport::{AuthError, BoxFuture, Redactor};
+use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
 use crate::error::{login_needed, unreachable};
@@ -33,21 +32,34 @@ pub trait TokenStore: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>>;
 
     /// Locks the entry of `server` against all tasks and processes. The wait is bounded.
-    fn lock<'a>(&'a self, server: &'a str)
-    -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>>;
+    fn lock<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<StoreLock, StoreError>>;
+
+    /// Replaces or removes the credentials of the locked server. Atomic: after a crash or power failure, either the old
+    /// or the new ones are there.
+    fn save<'a>(
+        &'a self,
+        lock: &'a StoreLock,
+        credentials: Option<&'a StoredCredentials>,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
 /// Exclusive access to the entry of one server. Dropping it unlocks.
-pub trait StoreLock: Send + fmt::Debug {
-    /// Reads the credentials.
-    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>>;
+#[derive(Debug)]
+pub struct StoreLock {
+    server: String,
+    _guard: Box<dyn fmt::Debug + Send + Sync>,
+}
 
-    /// Replaces or removes the credentials. Atomic: after a crash or power failure, either the old or the new
-    /// ones are there.
-    fn save<'a>(
-        &'a mut self,
-        credentials: Option<&'a StoredCredentials>,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+impl StoreLock {
+    /// A lock that lasts until `guard` is dropped.
+    pub fn new(server: &str, guard: impl fmt::Debug + Send + Sync + 'static) -> Self {
+        Self { server: server.to_owned(), _guard: Box::new(guard) }
+    }
+
+    /// The locked server.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
 }
 
 /// Why a store failed.
@@ -87,13 +99,6 @@ pub struct FileTokenStore {
     lock_timeout: Duration,
 }
 
-/// Lock of one server: an open file with an exclusive `flock`. Closing it unlocks.
-#[derive(Debug)]
-struct FileLock {
-    path: PathBuf,
-    _lock: File,
-}
-
 impl FileTokenStore {
     /// Stores credentials in `dir`, which is created, private to its owner, when first needed.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
@@ -111,7 +116,8 @@ impl FileTokenStore {
         self.dir.join(format!("{}_{}.json", host.trim_matches('.'), fingerprint(server)))
     }
 
-    async fn acquire_lock(&self, path: &Path) -> Result<File, StoreError> {
+    /// Opens the lock file of a server with an exclusive `flock`. Closing it unlocks.
+    async fn acquire_lock(&self, server: &str) -> Result<File, StoreError> {
         create_private_dir(&self.dir)?;
         // `create` leaves an existing directory as it is. Fail closed: no token goes where others may look.
         if fs::metadata(&self.dir)?.permissions().mode() & 0o077 != 0 {
@@ -124,7 +130,7 @@ impl FileTokenStore {
             .write(true)
             .create(true)
             .truncate(false)
-            .open(path.with_extension("lock"))?;
+            .open(self.path(server).with_extension("lock"))?;
         let deadline = Instant::now() + self.lock_timeout;
         let (mut pause, longest) = LOCK_POLL;
         loop {
@@ -150,28 +156,16 @@ impl TokenStore for FileTokenStore {
         Box::pin(async move { Ok(read(&self.path(server))?) })
     }
 
-    fn lock<'a>(
-        &'a self,
-        server: &'a str,
-    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
-        Box::pin(async move {
-            let path = self.path(server);
-            let lock = self.acquire_lock(&path).await?;
-            Ok(Box::new(FileLock { path, _lock: lock }) as Box<dyn StoreLock>)
-        })
-    }
-}
-
-impl StoreLock for FileLock {
-    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
-        Box::pin(async { Ok(read(&self.path)?) })
+    fn lock<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<StoreLock, StoreError>> {
+        Box::pin(async move { Ok(StoreLock::new(server, self.acquire_lock(server).await?)) })
     }
 
     fn save<'a>(
-        &'a mut self,
+        &'a self,
+        lock: &'a StoreLock,
         credentials: Option<&'a StoredCredentials>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let (path, text) = (self.path.clone(), credentials.map(StoredCredentials::encode));
+        let (path, text) = (self.path(&lock.server), credentials.map(StoredCredentials::encode));
         Box::pin(async move {
             // `fsync` blocks, so it must not run on a thread of the runtime.
             let saving = tokio::task::spawn_blocking(move || match text {
@@ -210,38 +204,10 @@ pub struct MemoryTokenStore {
     servers: Arc<Mutex<HashMap<String, Entry>>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Default)]
 struct Entry {
     credentials: Option<StoredCredentials>,
-    semaphore: Arc<Semaphore>,
-}
-
-#[derive(Debug)]
-struct MemoryLock {
-    store: MemoryTokenStore,
-    server: String,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl MemoryTokenStore {
-    /// An empty store.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    fn servers(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        // No statement leaves it inconsistent, so a poisoned lock is safe to use.
-        self.servers.lock()
-    }
-
-    fn read(&self, server: &str) -> Option<StoredCredentials> {
-        self.servers().get(server).and_then(|entry| entry.credentials.clone())
-    }
-
-    fn semaphore(&self, server: &str) -> Arc<Semaphore> {
-        let fresh = || Entry { credentials: None, semaphore: Arc::new(Semaphore::new(1)) };
-        Arc::clone(&self.servers().entry(server.to_owned()).or_insert_with(fresh).semaphore)
-    }
+    lock: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl TokenStore for MemoryTokenStore {
@@ -249,109 +215,30 @@ impl TokenStore for MemoryTokenStore {
         &'a self,
         server: &'a str,
     ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
-        Box::pin(async move { Ok(self.read(server)) })
-    }
-
-    fn lock<'a>(
-        &'a self,
-        server: &'a str,
-    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
         Box::pin(async move {
-            let semaphore =
-                tokio::time::timeout(LOCK_TIMEOUT, self.semaphore(server).acquire_owned()).await;
-            let Ok(Ok(semaphore)) = semaphore else { return Err(StoreError::Busy) };
-            let lock =
-                MemoryLock { store: self.clone(), server: server.to_owned(), _permit: semaphore };
-            Ok(Box::new(lock) as Box<dyn StoreLock>)
+            let servers = self.servers.lock();
+            Ok(servers.get(server).and_then(|entry| entry.credentials.clone()))
         })
     }
-}
 
-impl StoreLock for MemoryLock {
-    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
-        Box::pin(async { Ok(self.store.read(&self.server)) })
+    fn lock<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<StoreLock, StoreError>> {
+        Box::pin(async move {
+            let lock = Arc::clone(&self.servers.lock().entry(server.to_owned()).or_default().lock);
+            let guard = timeout(LOCK_TIMEOUT, lock.lock_owned()).await;
+            Ok(StoreLock::new(server, guard.map_err(|_elapsed| StoreError::Busy)?))
+        })
     }
 
     fn save<'a>(
-        &'a mut self,
+        &'a self,
+        lock: &'a StoreLock,
         credentials: Option<&'a StoredCredentials>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            if let Some(entry) = self.store.servers().get_mut(&self.server) {
-                entry.credentials = credentials.cloned();
-            }
+            let mut servers = self.servers.lock();
+            servers.entry(lock.server.clone()).or_default().credentials = credentials.cloned();
             Ok(())
         })
-    }
-}
-
-/// Store wrapper that registers every secret with a redactor: access tokens, refresh tokens and client secrets.
-#[derive(Debug, Clone)]
-pub struct RedactingTokenStore {
-    store: Arc<dyn TokenStore>,
-    redactor: Redactor,
-}
-
-#[derive(Debug)]
-struct RedactingLock {
-    lock: Box<dyn StoreLock>,
-    server: String,
-    redactor: Redactor,
-}
-
-impl RedactingTokenStore {
-    /// Wraps `store`.
-    pub fn new(store: Arc<dyn TokenStore>, redactor: Redactor) -> Self {
-        Self { store, redactor }
-    }
-}
-
-fn learn(redactor: &Redactor, server: &str, credentials: Option<&StoredCredentials>) {
-    for (what, secret) in credentials.into_iter().flat_map(StoredCredentials::secrets) {
-        redactor.add_secret(&format!("{what} of {server}"), secret.reveal());
-    }
-}
-
-impl TokenStore for RedactingTokenStore {
-    fn load<'a>(
-        &'a self,
-        server: &'a str,
-    ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
-        Box::pin(async move {
-            let credentials = self.store.load(server).await?;
-            learn(&self.redactor, server, credentials.as_ref());
-            Ok(credentials)
-        })
-    }
-
-    fn lock<'a>(
-        &'a self,
-        server: &'a str,
-    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
-        Box::pin(async move {
-            let (lock, redactor) = (self.store.lock(server).await?, self.redactor.clone());
-            Ok(Box::new(RedactingLock { lock, server: server.to_owned(), redactor })
-                as Box<dyn StoreLock>)
-        })
-    }
-}
-
-impl StoreLock for RedactingLock {
-    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
-        Box::pin(async move {
-            let credentials = self.lock.load().await?;
-            learn(&self.redactor, &self.server, credentials.as_ref());
-            Ok(credentials)
-        })
-    }
-
-    fn save<'a>(
-        &'a mut self,
-        credentials: Option<&'a StoredCredentials>,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        // Before saving: another process may use the secret as soon as it is stored.
-        learn(&self.redactor, &self.server, credentials);
-        self.lock.save(credentials)
     }
 }
 
@@ -364,57 +251,18 @@ mod memory_tests {
 
     #[tokio::test]
     async fn memory_lock_is_exclusive_per_server() {
-        let store = MemoryTokenStore::new();
-        let mut lock = store.lock("a").await.unwrap();
-        lock.save(Some(&StoredCredentials::default())).await.unwrap();
+        let store = MemoryTokenStore::default();
+        let lock = store.lock("a").await.unwrap();
+        store.save(&lock, Some(&StoredCredentials::default())).await.unwrap();
         assert!(store.load("a").await.unwrap().is_some());
         assert!(store.load("b").await.unwrap().is_none());
         let other = store.lock("b").await.unwrap();
         drop(other);
-        let waiting = tokio::time::timeout(Duration::from_millis(20), store.lock("a")).await;
+        let waiting = timeout(Duration::from_millis(20), store.lock("a")).await;
         assert!(waiting.is_err(), "two locks on the same server");
         drop(lock);
-        let mut lock = store.lock("a").await.unwrap();
-        lock.save(None).await.unwrap();
-        assert!(lock.load().await.unwrap().is_none());
-    }
-}
-
-#[cfg(test)]
-mod redacting_tests {
-    use super::*;
-    use crate::client_registration::Client;
-    use crate::secret::Secret;
-    use crate::stored_credentials::tests::grant;
-    use crate::token_store::MemoryTokenStore;
-
-    #[tokio::test]
-    async fn stored_secrets_are_redacted() {
-        let redactor = Redactor::default();
-        let inner: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
-        let store = RedactingTokenStore::new(Arc::clone(&inner), redactor.clone());
-        let client: Client =
-            serde_json::from_str(r#"{"id":"c","secret":"cl13nt-secret"}"#).unwrap();
-        let mut credentials =
-            StoredCredentials { grant: Some(grant(0, None)), ..StoredCredentials::default() };
-        credentials.clients.insert("https://issuer".to_owned(), client);
-        if let Some(grant) = &mut credentials.grant {
-            grant.refresh_token = Some(Secret::new("r3fresh"));
-        }
-        let text = "acc3ss r3fresh cl13nt-secret";
-        let expected = "[secret token of s] [secret refresh token of s] \
-                        [secret client secret at https://issuer of s]";
-        store.lock("s").await.unwrap().save(Some(&credentials)).await.unwrap();
-        assert_eq!(redactor.redact(text), expected);
-        for with_lock in [true, false] {
-            let other = Redactor::default();
-            let store = RedactingTokenStore::new(Arc::clone(&inner), other.clone());
-            if with_lock {
-                store.lock("s").await.unwrap().load().await.unwrap();
-            } else {
-                store.load("s").await.unwrap();
-            }
-            assert_eq!(other.redact(text), expected);
-        }
+        let lock = store.lock("a").await.unwrap();
+        store.save(&lock, None).await.unwrap();
+        assert!(store.load("a").await.unwrap().is_none());
     }
 }

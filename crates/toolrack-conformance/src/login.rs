@@ -34,7 +34,7 @@ pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
         ..AuthSettings::default()
     };
     let browser = Arc::new(SystemBrowser::new(headless_browser()));
-    let store = Arc::new(MemoryTokenStore::new());
+    let store = Arc::new(MemoryTokenStore::default());
     Authorizer::new(&settings.url, auth, store, Some(browser)).context("cannot set up the login")
 }
 

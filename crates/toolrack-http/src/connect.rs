@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 #[cfg(unix)]
@@ -16,7 +15,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
-use toolrack_platform::{certificates_from_pem, root_certificates};
+use toolrack_platform::tls_client_config;
 use toolrack_transport::deadline_after;
 use url::Host;
 
@@ -28,12 +27,12 @@ const MAX_CONNECT_HEAD_BYTES: usize = 8 << 10;
 
 /// Opens connections to one origin.
 pub(crate) struct Connector {
-    origin: Origin,
-    proxy: Option<Proxy>,
-    extra_roots: Vec<u8>,
-    connect_timeout: Duration,
+    pub(crate) origin: Origin,
+    pub(crate) proxy: Option<Proxy>,
+    pub(crate) extra_roots: Vec<u8>,
+    pub(crate) connect_timeout: Duration,
     /// Built for the first connection that needs it: loading certificates is slow.
-    tls: OnceCell<TlsConnector>,
+    pub(crate) tls: OnceCell<TlsConnector>,
 }
 
 /// HTTP version of a connection.
@@ -44,15 +43,6 @@ pub(crate) enum HttpVersion {
 }
 
 impl Connector {
-    pub(crate) fn new(
-        origin: Origin,
-        proxy: Option<Proxy>,
-        extra_roots: Vec<u8>,
-        connect_timeout: Duration,
-    ) -> Self {
-        Self { origin, proxy, extra_roots, connect_timeout, tls: OnceCell::new() }
-    }
-
     /// Proxy that forwards plain HTTP requests, if there is one.
     pub(crate) fn forward_proxy(&self) -> Option<&Proxy> {
         match self.origin {
@@ -128,10 +118,11 @@ pub(crate) async fn connect_unix(_path: &std::path::Path) -> io::Result<NetStrea
 }
 
 /// Host for the resolver and TLS: IPv6 without brackets.
-fn without_brackets(host: &Host) -> String {
+pub(crate) fn without_brackets<S: AsRef<str>>(host: &Host<S>) -> String {
     match host {
+        Host::Domain(name) => name.as_ref().to_owned(),
+        Host::Ipv4(address) => address.to_string(),
         Host::Ipv6(address) => address.to_string(),
-        other => other.to_string(),
     }
 }
 
@@ -142,15 +133,12 @@ async fn open_tunnel(
     host: &Host,
     port: u16,
 ) -> io::Result<TcpStream> {
-    let mut request =
-        format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n").into_bytes();
-    if let Some(authorization) = &proxy.authorization {
-        request.extend_from_slice(b"Proxy-Authorization: ");
-        request.extend_from_slice(authorization.as_bytes());
-        request.extend_from_slice(b"\r\n");
-    }
-    request.extend_from_slice(b"\r\n");
-    stream.write_all(&request).await?;
+    let authorization = match proxy.authorization.as_ref().and_then(|value| value.to_str().ok()) {
+        Some(value) => format!("Proxy-Authorization: {value}\r\n"),
+        None => String::new(),
+    };
+    let head = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
+    stream.write_all(format!("{head}{authorization}\r\n").as_bytes()).await?;
     let mut head = Vec::new();
     // Byte by byte: the bytes after the head belong to TLS.
     while !head.ends_with(b"\r\n\r\n") {
@@ -183,24 +171,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector> {
     let extra_roots = extra_roots.to_vec();
     // Blocking: reads the certificate files of the platform.
-    let loading = tokio::task::spawn_blocking(move || root_certificates(&extra_roots));
-    let roots = loading.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
-    // Named here, because the process-wide default may be missing or set by another crate.
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let loading = tokio::task::spawn_blocking(move || tls_client_config(&extra_roots));
+    let mut config = loading.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
-}
-
-/// Checks that every certificate of the PEM text can be parsed.
-pub(crate) fn check_roots(extra_roots: &[u8]) -> Result<(), String> {
-    certificates_from_pem(extra_roots)
-        .map(drop)
-        .map_err(|error| format!("invalid extra root certificates: {error}"))
 }
 
 #[cfg(test)]

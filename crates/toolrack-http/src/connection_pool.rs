@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::client::conn::http2;
+use hyper::client::conn::{TrySendError, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use toolrack_transport::{RequestError, TransportError};
 
-use crate::connect::{Connector, HttpVersion, NetStream};
+use crate::connect::{Connector, HttpVersion};
 use crate::http1::{AttemptError, Http1Connection};
-use crate::request_sender::{HttpRequest, RequestParts};
-use crate::response::HttpResponse;
+use crate::request_sender::HttpRequest;
+use crate::response::{BodySource, ContentInfo, HttpResponse};
 use crate::transport::TaskGroup;
 
 /// Many servers close idle connections after a few seconds; few keep them longer than this.
@@ -80,7 +80,6 @@ impl ConnectionPool {
     /// Sends a request and returns the response with its head read.
     pub(crate) async fn exchange(
         self: &Arc<Self>,
-        parts: &RequestParts<'_>,
         request: &HttpRequest<'_>,
     ) -> Result<HttpResponse, RequestError> {
         let sent = &request.message.sent;
@@ -98,7 +97,7 @@ impl ConnectionPool {
                 Some(connection) => connection,
                 // Boxed: connecting is rare, and its state would enlarge the future of every call.
                 None => Box::pin(self.connect()).await.map_err(|error| {
-                    let address = parts.url.to_string();
+                    let address = request.url.to_string();
                     // Not always unsent: an idempotent request may have been written to a reused connection.
                     sent.failure(TransportError::Unreachable { address, error })
                 })?,
@@ -106,7 +105,7 @@ impl ConnectionPool {
             // Before the first byte is written: a caller that drops this future in the middle of the write
             // cannot know how much was sent.
             sent.mark();
-            let failure = match self.send(connection, parts).await {
+            let failure = match self.send(connection, request).await {
                 Ok(response) => return Ok(response),
                 Err(failure) => failure,
             };
@@ -125,14 +124,21 @@ impl ConnectionPool {
     async fn send(
         self: &Arc<Self>,
         connection: Connection,
-        parts: &RequestParts<'_>,
+        request: &HttpRequest<'_>,
     ) -> Result<HttpResponse, AttemptError> {
         match connection {
             Connection::Http1(mut connection) => {
-                let head = connection.send(parts, self.connector.forward_proxy()).await?;
-                Ok(HttpResponse::from_http1(head, connection, Arc::clone(self)))
+                let head = connection.send(request, self.connector.forward_proxy()).await?;
+                let source = BodySource::Http1(connection, Some(Arc::clone(self)));
+                Ok(HttpResponse::new(head.status, head.headers, head.content, source))
             }
-            Connection::Http2(sender) => Box::pin(send_http2(sender, parts)).await,
+            Connection::Http2(mut sender) => {
+                let response = Box::pin(sender.try_send_request(request.to_request())).await;
+                let (head, body) = response.map_err(unsent_or_lost)?.into_parts();
+                let content = ContentInfo::from_headers(&head.headers);
+                let source = BodySource::Http2(body);
+                Ok(HttpResponse::new(head.status, head.headers, content, source))
+            }
         }
     }
 
@@ -182,29 +188,23 @@ impl ConnectionPool {
 
     async fn connect(self: &Arc<Self>) -> io::Result<Connection> {
         let (stream, version) = self.connector.open().await?;
-        match version {
-            HttpVersion::Http1 => Ok(Connection::Http1(Box::new(Http1Connection::new(stream)))),
-            HttpVersion::Http2 => self.handshake_http2(stream).await.map_err(to_io_error),
+        if version == HttpVersion::Http1 {
+            return Ok(Connection::Http1(Box::new(Http1Connection::new(stream))));
         }
-    }
-
-    /// Several callers may have connected at once; they share the first HTTP/2 connection.
-    async fn handshake_http2(
-        self: &Arc<Self>,
-        stream: NetStream,
-    ) -> Result<Connection, hyper::Error> {
         // hyper pings only while a stream is open, so an idle connection causes no traffic.
         let (sender, driver) = http2::Builder::new(self.tasks.clone())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream))
-            .await?;
+            .await
+            .map_err(to_io_error)?;
         self.tasks.spawn_until_stopped(async move {
             if let Err(error) = driver.await {
                 tracing::trace!(%error, "an HTTP/2 connection failed");
             }
         });
+        // Several callers may have connected at once; they share the first HTTP/2 connection.
         let mut idle_connections = self.idle_connections.lock();
         match &idle_connections.http2 {
             // Dropping the new sender closes the second connection.
@@ -217,16 +217,10 @@ impl ConnectionPool {
     }
 }
 
-async fn send_http2(
-    mut sender: http2::SendRequest<RequestBody>,
-    parts: &RequestParts<'_>,
-) -> Result<HttpResponse, AttemptError> {
-    let response = sender.try_send_request(parts.to_request()).await;
-    response.map(HttpResponse::from_http2).map_err(|mut failure| {
-        // hyper gives the message back only if it has not written any of it.
-        let is_unsent = failure.take_message().is_some();
-        AttemptError { error: to_io_error(failure.into_error()), is_unsent }
-    })
+fn unsent_or_lost<T>(mut failure: TrySendError<T>) -> AttemptError {
+    // hyper gives the message back only if it has not written any of it.
+    let is_unsent = failure.take_message().is_some();
+    AttemptError { error: to_io_error(failure.into_error()), is_unsent }
 }
 
 /// Closes idle connections; exits when the pool is empty.

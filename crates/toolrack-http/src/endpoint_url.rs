@@ -56,16 +56,12 @@ impl EndpointUrl {
         Self::from_url(self.origin.clone(), url)
     }
 
-    /// Whether the server is on this machine.
-    pub(crate) fn is_local(&self) -> bool {
+    /// Whether requests go unencrypted to another machine.
+    pub(crate) fn is_exposed(&self) -> bool {
         match &self.origin {
-            Origin::Unix(_) => true,
-            Origin::Tcp { host, .. } => is_loopback(host),
+            Origin::Tcp { security: Security::Plain, host, .. } => !is_loopback(host),
+            Origin::Tcp { security: Security::Tls, .. } | Origin::Unix(_) => false,
         }
-    }
-
-    pub(crate) fn is_encrypted(&self) -> bool {
-        matches!(self.origin, Origin::Tcp { security: Security::Tls, .. })
     }
 
     fn parse_unix(rest: &str) -> Result<Self, String> {
@@ -128,13 +124,10 @@ impl fmt::Debug for EndpointUrl {
     }
 }
 
-pub(crate) fn is_loopback<S: AsRef<str>>(host: &Host<S>) -> bool {
+pub(crate) fn is_loopback(host: &Host) -> bool {
     match host {
-        Host::Domain(name) => {
-            let name = name.as_ref();
-            // RFC 6761 §6.3: `localhost` and all names below it are loopback.
-            name == "localhost" || name.ends_with(".localhost")
-        }
+        // RFC 6761 §6.3: `localhost` and all names below it are loopback.
+        Host::Domain(name) => name == "localhost" || name.ends_with(".localhost"),
         Host::Ipv4(address) => address.is_loopback(),
         Host::Ipv6(address) => address.is_loopback(),
     }
@@ -228,17 +221,18 @@ mod tests {
     }
 
     #[test]
-    fn loopback_hosts_are_local() {
+    fn only_plain_http_to_other_hosts_is_exposed() {
         for (text, expected) in [
-            ("http://localhost/", true),
-            ("http://x.localhost/", true),
-            ("http://127.0.0.9/", true),
-            ("http://[::1]/", true),
-            ("unix:/run/a.sock", true),
-            ("http://localhost.example/", false),
-            ("http://10.0.0.1/", false),
+            ("http://localhost/", false),
+            ("http://x.localhost/", false),
+            ("http://127.0.0.9/", false),
+            ("http://[::1]/", false),
+            ("unix:/run/a.sock", false),
+            ("https://10.0.0.1/", false),
+            ("http://localhost.example/", true),
+            ("http://10.0.0.1/", true),
         ] {
-            assert_eq!(EndpointUrl::parse(text).unwrap().is_local(), expected, "{text}");
+            assert_eq!(EndpointUrl::parse(text).unwrap().is_exposed(), expected, "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 mod decoder;
 
-pub(crate) use decoder::{COPY_BYTES, ResponseHead};
+pub(crate) use decoder::{COPY_BYTES, ResponseHead, parse_digits};
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -24,11 +24,7 @@ use toolrack_transport::{RequestError, TransportError};
 
 use crate::connect::NetStream;
 use crate::proxy::Proxy;
-use crate::request_sender::RequestParts;
-
-/// The server sent something that is not valid HTTP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
+use crate::request_sender::HttpRequest;
 
 /// Read size, at first and after a read that filled the buffer.
 const READ_BYTES: usize = 8 << 10;
@@ -53,7 +49,7 @@ thread_local! {
 pub(crate) struct Http1Connection {
     stream: NetStream,
     input: BytesMut,
-    framing: BodyFraming,
+    pub(crate) framing: BodyFraming,
     is_reusable: bool,
     /// A slice of the input was handed out, so the buffer cannot be reused.
     is_split: bool,
@@ -135,9 +131,13 @@ impl Http1Connection {
 
     /// Frees memory until the next exchange.
     pub(crate) fn release_buffers(&mut self) {
-        let input = mem::take(&mut self.input);
-        if !mem::take(&mut self.is_split) {
-            recycle_buffer(input);
+        let mut buffer = mem::take(&mut self.input);
+        let is_whole = !mem::take(&mut self.is_split);
+        buffer.clear();
+        // Kept for the next exchange on this thread, unless it is large or a slice of it is still in use.
+        if is_whole && buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= MAX_SPARE_BYTES {
+            // Fails only while the thread is being torn down; then the buffer is freed.
+            let _is_kept = SPARE_BUFFER.try_with(|spare| spare.set(Some(buffer)));
         }
         self.read_size = READ_BYTES;
         self.idle_since = Instant::now();
@@ -146,12 +146,12 @@ impl Http1Connection {
     /// Sends a request and reads the head of the response.
     pub(crate) async fn send(
         &mut self,
-        parts: &RequestParts<'_>,
+        request: &HttpRequest<'_>,
         proxy: Option<&Proxy>,
     ) -> Result<ResponseHead, AttemptError> {
         let mut buffer = Vec::with_capacity(HEAD_BYTES);
-        parts.write_head(&mut buffer, proxy);
-        let mut body = parts.body;
+        request.write_head(&mut buffer, proxy);
+        let mut body = &*request.message.body;
         if body.len() <= INLINE_BODY_BYTES {
             buffer.extend_from_slice(mem::take(&mut body));
         }
@@ -160,7 +160,7 @@ impl Http1Connection {
         let (n_sent, is_fully_sent) = (writer.n_sent, writer.is_flushed);
         match received {
             Ok(head) => {
-                self.framing = head.framing.clone();
+                self.framing = head.framing;
                 // The unsent rest of a request would be read as the next request.
                 self.is_reusable = head.is_reusable && is_fully_sent;
                 Ok(head)
@@ -181,12 +181,10 @@ impl Http1Connection {
     ) -> Poll<io::Result<ResponseHead>> {
         // After the first byte, a write error is not final: the server may have responded before it closed
         // its side.
-        let written = writer.poll(&mut self.stream, context);
-        if let Poll::Ready(Err(error)) = &written
-            && writer.n_sent == 0
-        {
-            return Poll::Ready(Err(io::Error::new(error.kind(), error.to_string())));
-        }
+        let written = match writer.poll(&mut self.stream, context) {
+            Poll::Ready(Err(error)) if writer.n_sent == 0 => return Poll::Ready(Err(error)),
+            written => written,
+        };
         // Both polls register the waker, so progress in either direction wakes the caller.
         match self.poll_head(context) {
             // The write error says more than "closed".
@@ -201,7 +199,7 @@ impl Http1Connection {
     fn poll_head(&mut self, context: &mut Context<'_>) -> Poll<io::Result<ResponseHead>> {
         loop {
             if !self.input.is_empty() {
-                match parse_head(&self.input).map_err(invalid_data)? {
+                match parse_head(&self.input)? {
                     Parsed::Complete { head, n_bytes } => {
                         self.input.advance(n_bytes);
                         return Poll::Ready(Ok(head));
@@ -220,11 +218,6 @@ impl Http1Connection {
         }
     }
 
-    /// Bytes of the body still to come, if the server declared a length.
-    pub(crate) fn remaining_length(&self) -> Option<u64> {
-        self.framing.remaining_length()
-    }
-
     /// Returns the next chunk of the body; `None` at its end.
     pub(crate) fn poll_chunk(
         &mut self,
@@ -232,7 +225,7 @@ impl Http1Connection {
     ) -> Poll<io::Result<Option<Bytes>>> {
         loop {
             if !self.wants_whole_body() {
-                match self.framing.decode(&mut self.input).map_err(invalid_data)? {
+                match self.framing.decode(&mut self.input)? {
                     Decoded::Data(chunk) => {
                         self.is_split |= chunk.len() > COPY_BYTES;
                         return Poll::Ready(Ok(Some(chunk)));
@@ -260,12 +253,13 @@ impl Http1Connection {
 
     /// A body of known size is read into one chunk, unless it is huge.
     fn wants_whole_body(&self) -> bool {
-        let declared = self.remaining_length().filter(|declared| *declared <= MAX_PREALLOC_BYTES);
+        let declared =
+            self.framing.remaining_length().filter(|declared| *declared <= MAX_PREALLOC_BYTES);
         declared.is_some_and(|declared| declared > self.input.len() as u64)
     }
 
     fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let declared = self.remaining_length().unwrap_or_default().min(MAX_PREALLOC_BYTES);
+        let declared = self.framing.remaining_length().unwrap_or_default().min(MAX_PREALLOC_BYTES);
         let missing =
             usize::try_from(declared).unwrap_or_default().saturating_sub(self.input.len());
         if self.input.capacity() == 0 {
@@ -310,17 +304,4 @@ impl RequestWriter<'_> {
         }
         Poll::Ready(Ok(()))
     }
-}
-
-/// Keeps the buffer for the next exchange on this thread, unless it is large or a slice of it is still in use.
-fn recycle_buffer(mut buffer: BytesMut) {
-    buffer.clear();
-    if buffer.try_reclaim(READ_BYTES) && buffer.capacity() <= MAX_SPARE_BYTES {
-        // Fails only while the thread is being torn down; then the buffer is freed.
-        let _is_kept = SPARE_BUFFER.try_with(|spare| spare.set(Some(buffer)));
-    }
-}
-
-fn invalid_data(Malformed(reason): Malformed) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, reason)
 }

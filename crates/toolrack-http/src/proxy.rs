@@ -7,8 +7,10 @@ use std::fmt;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::HeaderValue;
+use percent_encoding::percent_decode_str;
 use url::{Host, Url};
 
+use crate::connect::without_brackets;
 use crate::endpoint_url::{Origin, Security, is_loopback};
 
 /// Proxy settings as values. This library does not read the environment; pass its variables to
@@ -25,7 +27,7 @@ pub struct ProxySettings {
 }
 
 /// Proxy for one server.
-#[derive(Clone)]
+// No `Debug`: it may hold a password.
 pub(crate) struct Proxy {
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -67,8 +69,7 @@ impl ProxySettings {
 
     fn bypasses_proxy(&self, host: &Host, port: u16) -> bool {
         let Some(no_proxy) = &self.no_proxy else { return false };
-        let host_name = host.to_string().to_ascii_lowercase();
-        let bare = host_name.trim_start_matches('[').trim_end_matches(']');
+        let bare = without_brackets(host).to_ascii_lowercase();
         no_proxy.split(',').map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
             let entry = entry.to_ascii_lowercase();
             let entry = match entry.rsplit_once(':') {
@@ -86,7 +87,7 @@ impl ProxySettings {
             let name = name.trim_start_matches('[').trim_end_matches(']');
             // For names only: the address 10.1.2.3 is not below an entry `2.3`.
             let below = bare.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
-            name == "*" || name == bare || (below && matches!(host, Host::Domain(_)))
+            name == "*" || bare == name || (below && matches!(host, Host::Domain(_)))
         })
     }
 }
@@ -99,18 +100,15 @@ fn parse(setting: &str) -> Result<Proxy, String> {
     if url.scheme() != "http" {
         return Err(format!("unsupported proxy scheme `{}`; use http", url.scheme()));
     }
-    let host = match url.host() {
-        Some(Host::Ipv6(address)) => address.to_string(),
-        Some(host) => host.to_string(),
-        None => return Err("the proxy URL has no host".to_owned()),
-    };
+    let host = url.host().ok_or_else(|| "the proxy URL has no host".to_owned())?;
+    let host = without_brackets(&host);
     let port = url.port_or_known_default().unwrap_or(80);
     let authorization = match (url.username(), url.password()) {
         ("", None) => None,
         (name, password) => {
-            let (name, password) =
-                (percent_decode(name), percent_decode(password.unwrap_or_default()));
-            let token = BASE64_STANDARD.encode([name, b":".to_vec(), password].concat());
+            let decode = |text| percent_decode_str(text).collect::<Vec<u8>>();
+            let password = decode(password.unwrap_or_default());
+            let token = BASE64_STANDARD.encode([decode(name), b":".to_vec(), password].concat());
             let mut value = HeaderValue::from_str(&format!("Basic {token}"))
                 .map_err(|error| format!("invalid proxy credentials: {error}"))?;
             value.set_sensitive(true);
@@ -118,26 +116,6 @@ fn parse(setting: &str) -> Result<Proxy, String> {
         }
     };
     Ok(Proxy { host, port, authorization })
-}
-
-/// Decodes `%40` and the like.
-fn percent_decode(text: &str) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        match (first, hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            _ => {
-                out.push(*first);
-                rest = after;
-            }
-        }
-    }
-    out
 }
 
 /// Proxy URLs may contain passwords.
@@ -149,12 +127,6 @@ impl fmt::Debug for ProxySettings {
             .field("https", &hidden(&self.https))
             .field("no_proxy", &self.no_proxy)
             .finish()
-    }
-}
-
-impl fmt::Debug for Proxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Proxy({}:{})", self.host, self.port)
     }
 }
 
@@ -208,7 +180,7 @@ mod tests {
         let proxy = settings.proxy_for(&EndpointUrl::parse("https://a/").unwrap().origin);
         let proxy = proxy.unwrap().unwrap();
         assert_eq!(proxy.authorization.as_ref().unwrap(), "Basic bWU6YUBi");
-        assert_eq!(format!("{settings:?} {proxy:?}").find("a%40b"), None);
+        assert_eq!(format!("{settings:?}").find("a%40b"), None);
     }
 
     #[test]

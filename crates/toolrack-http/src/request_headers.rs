@@ -17,8 +17,8 @@ pub(crate) struct RequestHeaders<'a> {
     method: Option<Cow<'a, str>>,
     name: Option<Cow<'a, str>>,
     arguments: Vec<(HeaderName, String)>,
-    http_session_id: Option<HeaderValue>,
-    last_event_id: Option<Box<[u8]>>,
+    pub(crate) http_session_id: Option<HeaderValue>,
+    pub(crate) last_event_id: Option<Box<[u8]>>,
 }
 
 impl<'a> RequestHeaders<'a> {
@@ -61,15 +61,6 @@ impl<'a> RequestHeaders<'a> {
         });
     }
 
-    /// Whether `Last-Event-ID` is set.
-    pub(crate) fn has_last_event_id(&self) -> bool {
-        self.last_event_id.is_some()
-    }
-
-    pub(crate) fn has_session_id(&self) -> bool {
-        self.http_session_id.is_some()
-    }
-
     /// Calls `visit` with the name and value of every header.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&HeaderName, &[u8])) {
         if let Some(version) = self.version {
@@ -98,8 +89,6 @@ pub(crate) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 pub(crate) const NAME: HeaderName = HeaderName::from_static("mcp-name");
 pub(crate) const HTTP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(crate) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-const PARAM_PREFIX: &str = "mcp-param-";
-const RESERVED_PREFIX: &str = "mcp-";
 
 const SENTINEL_START: &str = "=?base64?";
 const SENTINEL_END: &str = "?=";
@@ -126,13 +115,12 @@ const RESERVED: [&str; 16] = [
 
 /// Whether a config must not set this header.
 pub(crate) fn is_reserved(name: &HeaderName) -> bool {
-    name.as_str().starts_with(RESERVED_PREFIX) || RESERVED.contains(&name.as_str())
+    name.as_str().starts_with("mcp-") || RESERVED.contains(&name.as_str())
 }
 
 /// Header that repeats the argument `name`, if that is a valid header name.
 pub(crate) fn param_name(name: &str) -> Option<HeaderName> {
-    let full = format!("{PARAM_PREFIX}{name}");
-    HeaderName::try_from(full).ok()
+    HeaderName::try_from(format!("mcp-param-{name}")).ok()
 }
 
 /// Spec 2026-07-28, transports §Value Encoding: values other than plain ASCII go as Base64 between markers.

@@ -59,19 +59,17 @@ pub(crate) struct OutgoingMessage<'a> {
     pub(crate) sent: SentFlag,
 }
 
-/// One request to send.
+/// One request to send. Does not depend on the connection, and borrows, so that a retry builds nothing again.
 pub(crate) struct HttpRequest<'a> {
-    pub(crate) http_method: Method,
+    pub(crate) http_method: &'a Method,
     pub(crate) url: &'a EndpointUrl,
+    /// Headers of all requests.
+    pub(crate) common_headers: &'a CommonHeaders,
+    /// Headers of this request. Disjoint from `common_headers`: a config cannot set reserved headers.
     pub(crate) headers: &'a RequestHeaders<'a>,
     pub(crate) message: &'a OutgoingMessage<'a>,
-}
-
-impl HttpRequest<'_> {
-    /// Whether sending the request twice is safe.
-    pub(crate) fn is_idempotent(&self) -> bool {
-        self.http_method == Method::GET || is_idempotent(self.message.method)
-    }
+    /// Set by [`RequestSender::send`].
+    pub(crate) authorization: Option<HeaderValue>,
 }
 
 impl RequestSender {
@@ -91,6 +89,18 @@ impl RequestSender {
         Self { pool, url, credentials, post: CommonHeaders::new(headers), get }
     }
 
+    /// A request without credentials, which [`RequestSender::send`] adds.
+    pub(crate) fn request<'a>(
+        &'a self,
+        http_method: &'a Method,
+        url: &'a EndpointUrl,
+        headers: &'a RequestHeaders<'a>,
+        message: &'a OutgoingMessage<'a>,
+    ) -> HttpRequest<'a> {
+        let common_headers = if *http_method == Method::POST { &self.post } else { &self.get };
+        HttpRequest { http_method, url, common_headers, headers, message, authorization: None }
+    }
+
     /// Sends a request until the response is neither a challenge nor a redirect, and not a retryable
     /// `Retry-After`.
     pub(crate) async fn send(
@@ -103,10 +113,11 @@ impl RequestSender {
             let url = redirected.as_deref().unwrap_or(request.url);
             // In the loop: a challenge may have brought a new token.
             let authorization = self.current_authorization().await?;
-            let parts = self.parts(request, url, authorization.as_ref())?;
+            let header_value = authorization.as_ref().map(header_value).transpose()?;
             n_sends += 1;
             let sent = &request.message.sent;
-            let mut response = self.pool.exchange(&parts, request).await?;
+            let attempt = HttpRequest { url, authorization: header_value, ..*request };
+            let mut response = self.pool.exchange(&attempt).await?;
             let status = response.status;
             // 403 too: with `insufficient_scope` it asks for a token with more scopes.
             if matches!(status.as_u16(), 401 | 403) {
@@ -147,29 +158,6 @@ impl RequestSender {
         }
     }
 
-    fn parts<'a>(
-        &'a self,
-        request: &'a HttpRequest<'_>,
-        url: &'a EndpointUrl,
-        authorization: Option<&Authorization>,
-    ) -> Result<RequestParts<'a>, RequestError> {
-        let HttpRequest { http_method, headers, message, .. } = request;
-        let body = &*message.body;
-        let common_headers = if *http_method == Method::POST { &self.post } else { &self.get };
-        let mut parts =
-            RequestParts { http_method, url, common_headers, headers, authorization: None, body };
-        if let Some(authorization) = authorization {
-            // The error must not quote the value, which is a secret.
-            let mut value = HeaderValue::from_str(authorization.reveal()).map_err(|_invalid| {
-                let reason = "the value of the header `Authorization` is not valid".to_owned();
-                RequestError::not_sent(AuthError::LoginRequired { reason })
-            })?;
-            value.set_sensitive(true);
-            parts.authorization = Some(value);
-        }
-        Ok(parts)
-    }
-
     async fn current_authorization(&self) -> Result<Option<Authorization>, RequestError> {
         let Some(credentials) = &self.credentials else { return Ok(None) };
         // The common case is synchronous; `obtain` allocates a boxed future.
@@ -191,7 +179,8 @@ impl RequestSender {
         let status = response.status;
         let challenges: Vec<String> = response
             .headers
-            .all(&WWW_AUTHENTICATE)
+            .get_all(WWW_AUTHENTICATE)
+            .iter()
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
             .collect();
         // Before the credentials act: a login can take minutes, and the connection must not wait
@@ -227,12 +216,12 @@ impl RequestSender {
             let error = TransportError::Status { code: status.as_u16(), text };
             RequestError::answered(error)
         };
-        let location = response.headers.get(&LOCATION).and_then(|value| value.to_str().ok());
+        let location = response.headers.get(LOCATION).and_then(|value| value.to_str().ok());
         let location = location.unwrap_or_default().to_owned();
         response.release(&self.pool.tasks);
         // 301, 302 and 303 turn a POST into a GET, which would lose the message.
         let keeps_method = matches!(status.as_u16(), 307 | 308);
-        if location.is_empty() || !(keeps_method || request.http_method == Method::GET) {
+        if location.is_empty() || !(keeps_method || *request.http_method == Method::GET) {
             return Err(fail("redirect cannot be followed".to_owned()));
         }
         if n_redirects > MAX_REDIRECTS {
@@ -243,28 +232,25 @@ impl RequestSender {
     }
 }
 
+fn header_value(authorization: &Authorization) -> Result<HeaderValue, RequestError> {
+    // The error must not quote the value, which is a secret.
+    let mut value = HeaderValue::from_str(authorization.reveal()).map_err(|_invalid| {
+        let reason = "the value of the header `Authorization` is not valid".to_owned();
+        RequestError::not_sent(AuthError::LoginRequired { reason })
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 /// Delay before the single retry that a busy server asked for.
 fn retry_delay(response: &HttpResponse, request: &HttpRequest<'_>) -> Option<Duration> {
-    let wait = retry_after(response.status, response.headers.get(&RETRY_AFTER), SystemTime::now())?;
+    let wait = retry_after(response.status, response.headers.get(RETRY_AFTER), SystemTime::now())?;
     // A 503 may come from a proxy after the server has acted, so only idempotent requests are
     // repeated.
     let deadline = request.message.deadline.filter(|_| request.is_idempotent())?;
     // Jitter: clients that were rejected together do not come back together.
     let wait = wait + Duration::from_millis(fastrand::u64(0..250));
     (Instant::now() + wait < deadline).then_some(wait)
-}
-
-/// Everything about a request that does not depend on the connection. Borrowed, so that a retry builds nothing
-/// again.
-pub(crate) struct RequestParts<'a> {
-    pub(crate) http_method: &'a Method,
-    pub(crate) url: &'a EndpointUrl,
-    /// Headers of all requests.
-    pub(crate) common_headers: &'a CommonHeaders,
-    /// Headers of this request. Disjoint from `common_headers`: a config cannot set reserved headers.
-    pub(crate) headers: &'a RequestHeaders<'a>,
-    pub(crate) authorization: Option<HeaderValue>,
-    pub(crate) body: &'a [u8],
 }
 
 /// Headers that all requests share, serialized once.
@@ -283,7 +269,12 @@ impl CommonHeaders {
     }
 }
 
-impl RequestParts<'_> {
+impl HttpRequest<'_> {
+    /// Whether sending the request twice is safe.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        *self.http_method == Method::GET || is_idempotent(self.message.method)
+    }
+
     /// Writes the HTTP/1.1 head, for the server or for a forwarding proxy.
     pub(crate) fn write_head(&self, out: &mut Vec<u8>, proxy: Option<&Proxy>) {
         out.extend_from_slice(self.http_method.as_str().as_bytes());
@@ -302,9 +293,10 @@ impl RequestParts<'_> {
             write_field(out, &PROXY_AUTHORIZATION, value.as_bytes());
         }
         // RFC 9110 §8.6: a POST states its length even if it is zero.
-        if *self.http_method == Method::POST || !self.body.is_empty() {
+        let body = &self.message.body;
+        if *self.http_method == Method::POST || !body.is_empty() {
             // Writing to memory does not fail.
-            let _written = write!(out, "content-length: {}\r\n", self.body.len());
+            let _written = write!(out, "content-length: {}\r\n", body.len());
         }
         out.extend_from_slice(b"\r\n");
     }
@@ -317,8 +309,7 @@ impl RequestParts<'_> {
         parts.authority = Some(self.url.authority.clone());
         parts.path_and_query = Some(self.url.path.clone());
         let same_path = |_impossible| Uri::from(self.url.path.clone());
-        // Copied: hyper takes ownership of the body, and the request may have to be sent again.
-        let mut request = Request::new(Full::new(Bytes::copy_from_slice(self.body)));
+        let mut request = Request::new(Full::new(self.message.body.clone()));
         *request.method_mut() = self.http_method.clone();
         *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(same_path);
         let headers = request.headers_mut();
@@ -357,38 +348,39 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(parts: &RequestParts<'_>, proxy: Option<&Proxy>, expected: &str) {
+    fn check(request: &HttpRequest<'_>, proxy: Option<&Proxy>, expected: &str) {
         let mut head = Vec::new();
-        parts.write_head(&mut head, proxy);
+        request.write_head(&mut head, proxy);
         assert_eq!(String::from_utf8(head).unwrap(), expected.replace('\n', "\r\n"));
     }
 
     #[test]
     fn request_head_has_common_and_own_headers() {
         let url = EndpointUrl::parse("http://127.0.0.1:8080/mcp?x=1").unwrap();
-        let mut parts = RequestParts {
+        let body = Bytes::from_static(b"{}");
+        let mut built = HttpRequest {
             http_method: &Method::POST,
             url: &url,
             common_headers: &common_headers(&[("accept", "text/event-stream"), ("x-key", "k")]),
             headers: &RequestHeaders::for_stateless("2026-07-28", "ping", None),
+            message: &OutgoingMessage { body, ..OutgoingMessage::default() },
             authorization: None,
-            body: b"{}",
         };
         let head = "POST /mcp?x=1 HTTP/1.1\nhost: 127.0.0.1:8080\naccept: text/event-stream\n\
                     x-key: k\nmcp-protocol-version: 2026-07-28\nmcp-method: ping\n";
-        check(&parts, None, &format!("{head}content-length: 2\n\n"));
-        parts.authorization = Some(HeaderValue::from_static("Bearer t"));
+        check(&built, None, &format!("{head}content-length: 2\n\n"));
+        built.authorization = Some(HeaderValue::from_static("Bearer t"));
         let rest = "authorization: Bearer t\ncontent-length: 2\n\n";
-        check(&parts, None, &format!("{head}{rest}"));
-        let request = parts.to_request();
+        check(&built, None, &format!("{head}{rest}"));
+        let request = built.to_request();
         assert_eq!(request.uri(), "https://127.0.0.1:8080/mcp?x=1");
         assert_eq!(request.headers().len(), 5);
         assert_eq!(request.headers()["mcp-method"], "ping");
         assert_eq!(request.headers()["authorization"], "Bearer t");
         let id = Some(HeaderValue::from_static("s1"));
         let headers = RequestHeaders::for_session(ProtocolMode::Session("2025-11-25"), id);
-        parts.headers = &headers;
-        let request = parts.to_request();
+        built.headers = &headers;
+        let request = built.to_request();
         assert_eq!(request.headers()["mcp-session-id"], "s1");
         assert!(request.headers()["mcp-session-id"].is_sensitive());
     }
@@ -396,16 +388,16 @@ mod tests {
     #[test]
     fn post_always_has_content_length() {
         let url = EndpointUrl::parse("unix:/run/x.sock:/mcp").unwrap();
-        let mut parts = RequestParts {
+        let mut built = HttpRequest {
             http_method: &Method::GET,
             url: &url,
             common_headers: &common_headers(&[]),
             headers: &RequestHeaders::default(),
+            message: &OutgoingMessage::default(),
             authorization: None,
-            body: b"",
         };
-        check(&parts, None, "GET /mcp HTTP/1.1\nhost: localhost\n\n");
-        parts.http_method = &Method::POST;
-        check(&parts, None, "POST /mcp HTTP/1.1\nhost: localhost\ncontent-length: 0\n\n");
+        check(&built, None, "GET /mcp HTTP/1.1\nhost: localhost\n\n");
+        built.http_method = &Method::POST;
+        check(&built, None, "POST /mcp HTTP/1.1\nhost: localhost\ncontent-length: 0\n\n");
     }
 }

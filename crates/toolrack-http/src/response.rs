@@ -13,13 +13,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use flate2::write::GzDecoder;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
 use toolrack_transport::RequestError;
 
 use crate::connection_pool::{ConnectionPool, to_io_error};
-use crate::http1::{COPY_BYTES, Http1Connection, MAX_PREALLOC_BYTES, ResponseHead};
+use crate::http1::{COPY_BYTES, Http1Connection, MAX_PREALLOC_BYTES};
 use crate::request_headers::{HTTP_SESSION_ID, parse_session_id};
 use crate::status_mapping::error_from_response;
 use crate::transport::TaskGroup;
@@ -29,59 +29,34 @@ pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 /// How long the rest of a body may take for its connection to be kept.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Connection that delivers the body, and the pool that the connection returns to.
-enum BodySource {
-    Http1(Box<Http1Connection>, Arc<ConnectionPool>),
+/// Connection that delivers the body, and the pool that the connection returns to, if any.
+pub(crate) enum BodySource {
+    Http1(Box<Http1Connection>, Option<Arc<ConnectionPool>>),
     Http2(Incoming),
 }
 
 /// Response whose head has arrived.
 pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
-    pub(crate) headers: ResponseHeaders,
+    pub(crate) headers: HeaderMap,
     /// `None` after the end of the body.
     source: Option<BodySource>,
-    content: ContentInfo,
-    gzip: Option<Box<GzipDecoder>>,
+    pub(crate) content: ContentInfo,
+    gzip: Option<Box<GzDecoder<Vec<u8>>>>,
     /// Idle timeout of the body.
     pub(crate) idle: Option<Duration>,
 }
 
-/// Why a body could not be read.
-#[derive(Debug)]
-pub(crate) enum BodyError {
-    TooLarge,
-    Io(io::Error),
-}
-
 impl HttpResponse {
-    pub(crate) fn from_http1(
-        head: ResponseHead,
-        connection: Box<Http1Connection>,
-        pool: Arc<ConnectionPool>,
-    ) -> Self {
-        Self::new(head.status, head.headers, head.content, BodySource::Http1(connection, pool))
-    }
-
-    pub(crate) fn from_http2(response: Response<Incoming>) -> Self {
-        let (head, body) = response.into_parts();
-        let content = ContentInfo::from_headers(&head.headers);
-        Self::new(head.status, head.headers.into(), content, BodySource::Http2(body))
-    }
-
-    fn new(
+    pub(crate) fn new(
         status: StatusCode,
-        headers: ResponseHeaders,
+        headers: HeaderMap,
         content: ContentInfo,
         source: BodySource,
     ) -> Self {
         let gzip = (content.encoding == ContentEncoding::Gzip)
             .then(|| Box::new(GzDecoder::new(Vec::new())));
         Self { status, headers, source: Some(source), content, gzip, idle: None }
-    }
-
-    pub(crate) fn kind(&self) -> BodyKind {
-        self.content.kind
     }
 
     /// Whether the response is an SSE stream.
@@ -91,7 +66,7 @@ impl HttpResponse {
 
     /// Id of the session that the server has started.
     pub(crate) fn session_id(&self) -> Option<HeaderValue> {
-        self.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id)
+        self.headers.get(HTTP_SESSION_ID).and_then(parse_session_id)
     }
 
     /// Content type, for error messages.
@@ -100,26 +75,29 @@ impl HttpResponse {
             BodyKind::Json => "application/json",
             BodyKind::EventStream => "text/event-stream",
             BodyKind::Other => {
-                let value = self.headers.get(&CONTENT_TYPE).and_then(|value| value.to_str().ok());
+                let value = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
                 value.unwrap_or_default()
             }
         }
     }
 
     /// Returns the next decompressed chunk; `None` at the end.
-    pub(crate) async fn next_chunk(
-        &mut self,
-        limit_bytes: usize,
-    ) -> Result<Option<Bytes>, BodyError> {
+    pub(crate) async fn next_chunk(&mut self, limit_bytes: usize) -> io::Result<Option<Bytes>> {
         loop {
-            let Some(encoded) = self.next_encoded_chunk().await? else { return Ok(None) };
+            let idle = self.idle;
+            let encoded = poll_fn(|context| self.poll_chunk(context));
+            let encoded = match idle {
+                None => encoded.await,
+                Some(idle) => timeout(idle, encoded).await.unwrap_or_else(|_elapsed| {
+                    let reason = format!("no data within {idle:?}");
+                    Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+                }),
+            };
+            let Some(encoded) = encoded? else { return Ok(None) };
             let chunk = match (&mut self.gzip, self.content.encoding) {
                 (Some(gzip), _) => decode_gzip(gzip, &encoded, limit_bytes)?,
                 (None, ContentEncoding::Identity) => encoded,
-                (None, _) => {
-                    let reason = io::Error::other("unsupported content encoding");
-                    return Err(BodyError::Io(reason));
-                }
+                (None, _) => return Err(io::Error::other("unsupported content encoding")),
             };
             if !chunk.is_empty() {
                 return Ok(Some(chunk));
@@ -127,28 +105,17 @@ impl HttpResponse {
         }
     }
 
-    async fn next_encoded_chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
-        let Some(idle) = self.idle else {
-            return poll_fn(|context| self.poll_chunk(context)).await;
-        };
-        let chunk = timeout(idle, poll_fn(|context| self.poll_chunk(context))).await;
-        chunk.unwrap_or_else(|_elapsed| {
-            let reason = format!("no data within {idle:?}");
-            Err(BodyError::Io(io::Error::new(io::ErrorKind::TimedOut, reason)))
-        })
-    }
-
     /// Reads the whole body into one buffer. A body in one chunk is not copied, unless it is small.
-    pub(crate) async fn read_all(&mut self, limit_bytes: usize) -> Result<Bytes, BodyError> {
+    pub(crate) async fn read_all(&mut self, limit_bytes: usize) -> io::Result<Bytes> {
         // With gzip, the declared length says nothing about the decoded body.
         let declared =
             self.remaining_length().filter(|_| self.content.encoding == ContentEncoding::Identity);
         if declared.is_some_and(|declared| declared > limit_bytes as u64) {
-            return Err(BodyError::TooLarge);
+            return Err(too_large());
         }
         let Some(first) = self.next_chunk(limit_bytes).await? else { return Ok(Bytes::new()) };
         if first.len() > limit_bytes {
-            return Err(BodyError::TooLarge);
+            return Err(too_large());
         }
         if declared == Some(first.len() as u64) {
             // hyper slices HTTP/2 chunks out of a large read buffer.
@@ -163,7 +130,7 @@ impl HttpResponse {
         drop(first);
         while let Some(chunk) = self.next_chunk(limit_bytes).await? {
             if buffer.len() + chunk.len() > limit_bytes {
-                return Err(BodyError::TooLarge);
+                return Err(too_large());
             }
             buffer.extend_from_slice(&chunk);
         }
@@ -192,7 +159,7 @@ impl HttpResponse {
     /// Bytes still to come, if the server declared a length.
     fn remaining_length(&self) -> Option<u64> {
         match self.source.as_ref()? {
-            BodySource::Http1(connection, _) => connection.remaining_length(),
+            BodySource::Http1(connection, _) => connection.framing.remaining_length(),
             BodySource::Http2(body) => body.size_hint().upper(),
         }
     }
@@ -221,8 +188,7 @@ impl HttpResponse {
         let source = self.source.take().filter(|source| matches!(source, BodySource::Http1(..)));
         let Some(source) = source.filter(|_| !tasks.stop.is_cancelled()) else { return };
         // The rest is discarded, so it is not decompressed.
-        let mut rest =
-            Self::new(self.status, ResponseHeaders::default(), ContentInfo::default(), source);
+        let mut rest = Self::new(self.status, HeaderMap::new(), ContentInfo::default(), source);
         tasks.spawn_until_stopped(async move {
             let rest = async { while let Ok(Some(_)) = rest.next_chunk(COPY_BYTES).await {} };
             // Late or not, the connection is closed or back in the pool.
@@ -230,26 +196,20 @@ impl HttpResponse {
         });
     }
 
-    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let chunk = match &mut self.source {
             None => return Poll::Ready(Ok(None)),
             Some(BodySource::Http1(connection, _)) => ready!(connection.poll_chunk(context)),
             Some(BodySource::Http2(body)) => ready!(poll_http2(body, context)),
         };
-        match chunk {
-            Ok(Some(chunk)) => Poll::Ready(Ok(Some(chunk))),
-            Ok(None) => {
-                // At the end of the body, not of the response: the caller may keep that for longer.
-                if let Some(BodySource::Http1(connection, pool)) = self.source.take() {
-                    pool.return_connection(connection);
-                }
-                Poll::Ready(Ok(None))
-            }
-            Err(error) => {
-                self.source = None;
-                Poll::Ready(Err(BodyError::Io(error)))
-            }
+        if !matches!(chunk, Ok(Some(_)))
+            && let Some(BodySource::Http1(connection, Some(pool))) = self.source.take()
+            && chunk.is_ok()
+        {
+            // At the end of the body, not of the response: the caller may keep that for longer.
+            pool.return_connection(connection);
         }
+        Poll::Ready(chunk)
     }
 }
 
@@ -266,29 +226,35 @@ fn poll_http2(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Result
     }
 }
 
+/// The error of a body over the limit, which [`is_too_large`] recognizes: no connection fails with this kind.
+pub(crate) fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "the response is too large")
+}
+
+pub(crate) fn is_too_large(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::FileTooLarge
+}
+
 /// A gzip byte expands to about a thousand at most, so a step of this size overshoots a limit by half a
 /// megabyte at most.
 const DECODE_STEP_BYTES: usize = 512;
 
-/// Gzip decoder for one body.
-type GzipDecoder = GzDecoder<Vec<u8>>;
-
 /// Decompresses the next chunk. The result may be empty.
 fn decode_gzip(
-    decoder: &mut GzipDecoder,
+    decoder: &mut GzDecoder<Vec<u8>>,
     encoded: &[u8],
     limit_bytes: usize,
-) -> Result<Bytes, BodyError> {
+) -> io::Result<Bytes> {
     for step in encoded.chunks(DECODE_STEP_BYTES) {
-        decoder.write_all(step).map_err(BodyError::Io)?;
+        decoder.write_all(step)?;
         if decoder.get_ref().len() > limit_bytes {
-            return Err(BodyError::TooLarge);
+            return Err(too_large());
         }
     }
     // Without a flush the decoder could hold back the end of an SSE event.
-    decoder.flush().map_err(BodyError::Io)?;
+    decoder.flush()?;
     if decoder.get_ref().len() > limit_bytes {
-        return Err(BodyError::TooLarge);
+        return Err(too_large());
     }
     Ok(Bytes::from(std::mem::take(decoder.get_mut())))
 }
@@ -299,10 +265,6 @@ pub(crate) struct ContentInfo {
     pub(crate) kind: BodyKind,
     pub(crate) encoding: ContentEncoding,
 }
-
-/// Headers that are kept. Most responses have none of them and allocate nothing.
-#[derive(Debug, Default)]
-pub(crate) struct ResponseHeaders(Option<Box<HeaderMap>>);
 
 /// Media type of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -333,38 +295,18 @@ impl ContentInfo {
     }
 }
 
-impl ResponseHeaders {
-    pub(crate) fn add(&mut self, name: &HeaderName, value: HeaderValue) {
-        self.0.get_or_insert_default().append(name, value);
-    }
-
-    /// First value of `name`.
-    pub(crate) fn get(&self, name: &HeaderName) -> Option<&HeaderValue> {
-        self.0.as_ref()?.get(name)
-    }
-
-    /// All values of `name`.
-    pub(crate) fn all(&self, name: &HeaderName) -> impl Iterator<Item = &HeaderValue> {
-        self.0.iter().flat_map(move |headers| headers.get_all(name))
-    }
-}
-
-impl From<HeaderMap> for ResponseHeaders {
-    fn from(headers: HeaderMap) -> Self {
-        Self(Some(Box::new(headers)))
-    }
-}
-
 impl BodyKind {
     /// Parses `Content-Type`.
     pub(crate) fn from_content_type(value: &[u8]) -> Self {
         let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
         let essence = value.get(..end).unwrap_or_default().trim_ascii();
         if essence.eq_ignore_ascii_case(b"application/json") {
-            return BodyKind::Json;
+            BodyKind::Json
+        } else if essence.eq_ignore_ascii_case(b"text/event-stream") {
+            BodyKind::EventStream
+        } else {
+            BodyKind::Other
         }
-        let is_stream = essence.eq_ignore_ascii_case(b"text/event-stream");
-        if is_stream { BodyKind::EventStream } else { BodyKind::Other }
     }
 }
 
@@ -372,9 +314,8 @@ impl ContentEncoding {
     /// Parses `Content-Encoding`.
     pub(crate) fn from_header(value: &[u8]) -> Self {
         if value.eq_ignore_ascii_case(b"identity") {
-            return ContentEncoding::Identity;
-        }
-        if value.eq_ignore_ascii_case(b"gzip") {
+            ContentEncoding::Identity
+        } else if value.eq_ignore_ascii_case(b"gzip") {
             ContentEncoding::Gzip
         } else {
             ContentEncoding::Unsupported
@@ -414,7 +355,9 @@ mod tests {
         let encoded = encoded(&vec![0; 64 << 20]);
         assert!(encoded.len() < 100 << 10);
         let mut gzip = GzDecoder::new(Vec::new());
-        assert!(matches!(decode_gzip(&mut gzip, &encoded, 1 << 20), Err(BodyError::TooLarge)));
+        assert!(
+            matches!(decode_gzip(&mut gzip, &encoded, 1 << 20), Err(error) if is_too_large(&error))
+        );
         assert!(gzip.get_ref().len() < 3 << 20);
     }
 
@@ -422,7 +365,7 @@ mod tests {
     fn invalid_gzip_is_an_error() {
         let mut gzip = GzDecoder::new(Vec::new());
         let unpacked = decode_gzip(&mut gzip, b"{\"jsonrpc\":\"2.0\"}", 1 << 20);
-        assert!(matches!(unpacked, Err(BodyError::Io(_))));
+        assert!(matches!(unpacked, Err(error) if !is_too_large(&error)));
     }
 }
 

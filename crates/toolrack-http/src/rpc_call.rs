@@ -18,8 +18,8 @@ use toolrack_transport::{
 
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::OutgoingMessage;
-use crate::response::{BodyError, BodyKind, HttpResponse, MAX_ERROR_BODY_BYTES};
-use crate::session::Flavor;
+use crate::response::{BodyKind, HttpResponse, MAX_ERROR_BODY_BYTES, is_too_large, too_large};
+use crate::session::{Attempts, Flavor};
 use crate::sse::{SseEvent, SseParser};
 use crate::status_mapping::{error_from_response, mentions_session, missing_message};
 use crate::transport::Inner;
@@ -82,7 +82,7 @@ impl Inner {
             }
             let mut response = self.post(message, &self.sender.url, &headers).await?;
             let status = response.status;
-            if !headers.has_session_id() || !matches!(status.as_u16(), 400 | 404) {
+            if headers.http_session_id.is_none() || !matches!(status.as_u16(), 400 | 404) {
                 return self.read_response(&mut response, message.id, Some(&headers)).await;
             }
             let text = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
@@ -93,7 +93,7 @@ impl Inner {
             // The server did not know the session, so it did not process the request: sending it again is safe.
             message.sent.clear();
             // Has no effect if another request has already renewed the session of this epoch.
-            self.renew(state.epoch);
+            self.renew(state.epoch, Attempts::One);
             if has_retried {
                 tracing::debug!(error = %rejected, "the server rejects the new session too");
                 return Err(RequestError::not_sent(TransportError::SessionLost));
@@ -112,7 +112,7 @@ impl Inner {
         if !response.status.is_success() {
             return Err(response.read_error().await);
         }
-        match response.kind() {
+        match response.content.kind {
             BodyKind::EventStream => self.read_sse_response(response, id, resume).await,
             BodyKind::Json => {
                 let body = response.read_all(self.max_message_bytes).await;
@@ -182,16 +182,13 @@ impl Inner {
         }
     }
 
-    pub(crate) fn body_error(&self, error: BodyError) -> RequestError {
-        match error {
-            BodyError::TooLarge => {
-                // `answered`: the server has processed the request, so no policy may send it again.
-                self.router.counters().count_oversize();
-                let limit_bytes = self.max_message_bytes;
-                RequestError::answered(TransportError::Oversize { limit_bytes })
-            }
-            BodyError::Io(error) => RequestError::unknown(error),
+    pub(crate) fn body_error(&self, error: io::Error) -> RequestError {
+        if !is_too_large(&error) {
+            return RequestError::unknown(error);
         }
+        // `answered`: the server has processed the request, so no policy may send it again.
+        self.router.counters().count_oversize();
+        RequestError::answered(TransportError::Oversize { limit_bytes: self.max_message_bytes })
     }
 
     /// Reads an SSE stream until the response comes, resuming the stream if it breaks.
@@ -234,7 +231,7 @@ impl Inner {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => return Err(stream_ended()),
                 // Not resumed: too large is an outcome of the request, not an end of the stream.
-                Err(error @ BodyError::TooLarge) => return Ok(Err(self.body_error(error))),
+                Err(error) if is_too_large(&error) => return Ok(Err(self.body_error(error))),
                 Err(error) => return Err(self.body_error(error)),
             };
             let mut found = None;
@@ -253,19 +250,17 @@ impl Inner {
     fn match_event(&self, event: &SseEvent, id: u64) -> Option<Result<RawJson, RequestError>> {
         match event {
             SseEvent::Message(message) => self.match_message(message, id),
-            SseEvent::Other(name, _) => {
-                tracing::trace!(name, "ignoring an SSE event");
-                None
-            }
             // An oversize notification is dropped alone; only an oversize response fails the
             // request.
             SseEvent::TooLarge(head)
-                if TruncatedMessage::identify(head, b"") == TruncatedMessage::Unsolicited =>
+                if TruncatedMessage::identify(head, b"") != TruncatedMessage::Unsolicited =>
             {
-                self.router.route_oversize(head, b"", self.max_message_bytes);
+                Some(Err(self.body_error(too_large())))
+            }
+            other => {
+                self.route_event(other);
                 None
             }
-            SseEvent::TooLarge(_) => Some(Err(self.body_error(BodyError::TooLarge))),
         }
     }
 
@@ -284,7 +279,7 @@ impl Inner {
             sleep(wait.max(parser.retry().unwrap_or_default())).await;
             let headers = resume.clone().with_last_event_id(parser.last_id());
             // GET without the id opens a notification stream, which never brings the response.
-            if !headers.has_last_event_id() {
+            if headers.last_event_id.is_none() {
                 return Err(stream_ended());
             }
             match self.get(&headers).await {

@@ -42,8 +42,6 @@ enum StreamOutcome {
     RetryLater,
     /// The server does not know the session.
     SessionUnknown,
-    /// Authentication failed.
-    Unauthorized,
     /// The server has no such stream.
     NotOffered,
 }
@@ -86,7 +84,7 @@ impl Inner {
         if !response.status.is_success() {
             return Err(RequestError::not_sent(response.read_error().await.error));
         }
-        if response.kind() != BodyKind::EventStream {
+        if response.content.kind != BodyKind::EventStream {
             return Err(RequestError::not_sent(missing_message(response.status, "no stream", b"")));
         }
         let mut parser = SseParser::new(self.max_message_bytes);
@@ -95,7 +93,9 @@ impl Inner {
             let chunk = response.next_chunk(self.max_message_bytes).await;
             let chunk = chunk.map_err(|error| self.body_error(error))?.ok_or_else(stream_ended)?;
             parser.feed(&chunk, &mut |event| events.push(event));
-            let found = events.iter().position(is_endpoint);
+            let found = events
+                .iter()
+                .position(|event| matches!(event, SseEvent::Other(name, _) if name == "endpoint"));
             if let Some(SseEvent::Other(_, reference)) = found.map(|index| events.remove(index)) {
                 break self.parse_endpoint(&reference)?;
             }
@@ -138,7 +138,7 @@ impl Inner {
             return Err(response.read_error().await);
         }
         // Some servers respond in the POST itself.
-        if response.kind() == BodyKind::Json
+        if response.content.kind == BodyKind::Json
             && let Ok(body) = response.read_all(self.max_message_bytes).await
             && let Some(outcome) = self.match_message(&body, message.id)
         {
@@ -149,7 +149,7 @@ impl Inner {
         Err(stream_ended())
     }
 
-    fn route_event(&self, event: &SseEvent) {
+    pub(crate) fn route_event(&self, event: &SseEvent) {
         match event {
             SseEvent::Message(message) => {
                 self.router.route_owned(message);
@@ -188,10 +188,10 @@ impl Inner {
         mut parser: SseParser,
         closed: CancellationToken,
     ) {
-        tokio::select! {
-            () = self.read_until_closed(&mut response, &mut parser) => {}
-            // `Session::open` cancels the token of the session that it replaces.
-            () = closed.cancelled() => return,
+        let reading = self.read_until_closed(&mut response, &mut parser);
+        // `Session::open` cancels the token of the session that it replaces.
+        if closed.run_until_cancelled(reading).await.is_none() {
+            return;
         }
         // Fails the requests that wait for a response on this stream.
         closed.cancel();
@@ -202,19 +202,10 @@ impl Inner {
             Flavor::Sse2024(stream) => stream.closed.is_cancelled(),
             Flavor::StreamableHttp { .. } => false,
         };
-        // Before the new session is started, which may take long.
-        drop(response);
-        if !is_current || !self.session.try_start_renewal(state.epoch) {
-            return;
+        if is_current {
+            self.renew(state.epoch, Attempts::UntilOpen);
         }
-        let inner = Arc::clone(self);
-        self.tasks
-            .spawn_until_stopped(async move { inner.start_session(Attempts::UntilOpen).await });
     }
-}
-
-fn is_endpoint(event: &SseEvent) -> bool {
-    matches!(event, SseEvent::Other(name, _) if name == "endpoint")
 }
 
 async fn run(inner: &Arc<Inner>) {
@@ -225,7 +216,7 @@ async fn run(inner: &Arc<Inner>) {
     let mut opened = None;
     let mut epoch = 0;
     loop {
-        let is_open = |state: &SessionState| matches!(state.phase, Phase::Open);
+        let is_open = |state: &SessionState| state.phase == Phase::Open;
         let Ok(state) = changes.wait_for(is_open).await.map(|state| state.clone()) else {
             return;
         };
@@ -254,10 +245,9 @@ async fn run(inner: &Arc<Inner>) {
             // renewed again.
             StreamOutcome::SessionUnknown if opened == Some(epoch) => {
                 add_failures(&mut backoff, SHORT_SESSION_PENALTY);
-                inner.renew(epoch);
+                inner.renew(epoch, Attempts::One);
             }
             StreamOutcome::Closed => opened = Some(epoch),
-            StreamOutcome::Unauthorized => add_failures(&mut backoff, UNAUTHORIZED_PENALTY),
             StreamOutcome::RetryLater | StreamOutcome::SessionUnknown => {}
         }
         // Also after a stream that worked: a server may close every stream at once.
@@ -281,12 +271,10 @@ async fn open_once(
         Ok(response) => response,
         Err(error) => {
             tracing::debug!(%error, "could not open the notification stream");
-            let is_unauthorized = matches!(error.error, TransportError::Unauthorized(_));
-            return if is_unauthorized {
-                StreamOutcome::Unauthorized
-            } else {
-                StreamOutcome::RetryLater
-            };
+            if matches!(error.error, TransportError::Unauthorized(_)) {
+                add_failures(backoff, UNAUTHORIZED_PENALTY);
+            }
+            return StreamOutcome::RetryLater;
         }
     };
     if response.is_event_stream() {

@@ -11,9 +11,11 @@ use bytes::Bytes;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use toolrack_mcp::ErrorCode;
 use toolrack_transport::{
     AuthError, Backoff, BoxFuture, IncomingHandler as _, Params, ProtocolMode, RawJson,
     RequestError, RequestTimeout, TransportError, await_response, write_request,
@@ -23,7 +25,7 @@ use crate::endpoint_url::EndpointUrl;
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::OutgoingMessage;
 use crate::rpc_call::INITIALIZE;
-use crate::status_mapping::{error_from_response, is_stateless_error, may_be_legacy_sse};
+use crate::status_mapping::error_from_response;
 use crate::transport::{INITIALIZED, Inner, encode};
 
 /// Extra failures counted for a session that was open and then lost: it costs an `initialize` and a
@@ -42,23 +44,19 @@ pub(crate) struct SessionState {
     pub(crate) phase: Phase,
     /// Counts failed attempts. A waiting caller sees only the latest state, which may be that of the next attempt.
     n_failures: u64,
+    /// Why the last attempt failed, if a login is needed. Stays during the next attempt, for the callers that waited
+    /// for the last one.
+    login_error: Option<AuthError>,
     pub(crate) flavor: Flavor,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
     /// A task is starting a new session.
     Renewing,
     /// The last attempt failed. The next request starts another one.
-    Lost(SessionFailure),
-}
-
-/// Why there is no session.
-#[derive(Debug, Clone)]
-pub(crate) enum SessionFailure {
-    Expired,
-    Unauthorized(AuthError),
+    Lost,
 }
 
 /// How often a task tries to start a new session.
@@ -99,22 +97,12 @@ pub(crate) struct Session {
 #[derive(Default)]
 pub(crate) struct HandshakeRecord {
     /// Parameters of `initialize`.
-    initialize_params: Bytes,
+    initialize_params: Option<Box<RawValue>>,
     /// The whole `notifications/initialized` message.
     pub(crate) initialized: Bytes,
     backoff: Backoff,
     /// Whether a session was open since the last attempt.
     was_open: bool,
-}
-
-/// Parameters that are already serialized.
-struct PrewrittenParams<'a>(&'a [u8]);
-
-impl Params for PrewrittenParams<'_> {
-    fn write(&self, _id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        out.extend_from_slice(self.0);
-        Ok(())
-    }
 }
 
 /// The only field of the `initialize` result that the transport needs.
@@ -125,10 +113,23 @@ struct InitializeResult<'a> {
     protocol_version: std::borrow::Cow<'a, str>,
 }
 
+impl SessionState {
+    /// The open session, or the error of the last attempt to start one. Another request may have started the next
+    /// attempt already.
+    fn require_open(self) -> Result<Self, RequestError> {
+        if self.phase == Phase::Open {
+            return Ok(self);
+        }
+        let login_error = self.login_error.map(TransportError::Unauthorized);
+        Err(RequestError::not_sent(login_error.unwrap_or(TransportError::SessionLost)))
+    }
+}
+
 impl Session {
     pub(crate) fn new() -> Self {
         let flavor = Flavor::StreamableHttp { http_session_id: None };
-        let state = SessionState { epoch: 0, phase: Phase::Open, n_failures: 0, flavor };
+        let phase = Phase::Open;
+        let state = SessionState { epoch: 0, phase, n_failures: 0, login_error: None, flavor };
         let state = watch::Sender::new(state);
         Self { state, handshake: Mutex::default(), retry_now: Notify::new() }
     }
@@ -147,6 +148,7 @@ impl Session {
             }
             state.epoch += 1;
             state.phase = Phase::Open;
+            state.login_error = None;
             state.flavor = flavor;
         });
     }
@@ -165,11 +167,10 @@ impl Session {
     }
 
     /// Claims the renewal. `false` if another task has it, or the session is no longer that of `epoch`.
-    pub(crate) fn try_start_renewal(&self, epoch: u64) -> bool {
+    fn try_start_renewal(&self, epoch: u64) -> bool {
         // Check and claim are one step under the lock of the channel, so two tasks cannot both win.
         self.state.send_if_modified(|state| {
-            let is_free = !matches!(state.phase, Phase::Renewing);
-            let is_ours = is_free && state.epoch == epoch;
+            let is_ours = state.phase != Phase::Renewing && state.epoch == epoch;
             if is_ours {
                 state.phase = Phase::Renewing;
             }
@@ -177,10 +178,11 @@ impl Session {
         })
     }
 
-    fn fail(&self, failure: SessionFailure) {
+    fn fail(&self, login_error: Option<AuthError>) {
         self.state.send_modify(|state| {
-            state.phase = Phase::Lost(failure);
+            state.phase = Phase::Lost;
             state.n_failures += 1;
+            state.login_error = login_error;
         });
     }
 
@@ -220,38 +222,28 @@ impl Inner {
             Phase::Open => return Ok(state),
             // `notify_one` keeps its permit if the renewal is not waiting yet, so the wake-up is not lost.
             Phase::Renewing => self.session.retry_now.notify_one(),
-            Phase::Lost(_) => self.renew(state.epoch),
+            Phase::Lost => self.renew(state.epoch, Attempts::One),
         }
         // `wait_for` checks the current value first, so a renewal that ends before this line is
         // seen.
         let mut changes = self.session.state.subscribe();
-        let is_settled = |now: &SessionState| {
-            !matches!(now.phase, Phase::Renewing) || now.n_failures != state.n_failures
-        };
+        let is_settled =
+            |now: &SessionState| now.phase != Phase::Renewing || now.n_failures != state.n_failures;
         let settled = changes.wait_for(is_settled).await;
         let state = settled.map_err(|_closed| RequestError::not_sent(TransportError::Shutdown))?;
-        match &state.phase {
-            Phase::Lost(SessionFailure::Unauthorized(error)) => {
-                Err(RequestError::not_sent(error.clone()))
-            }
-            // `Renewing` after a failed attempt.
-            Phase::Lost(SessionFailure::Expired) | Phase::Renewing => {
-                Err(RequestError::not_sent(TransportError::SessionLost))
-            }
-            Phase::Open => Ok(state.clone()),
-        }
+        state.clone().require_open()
     }
 
     /// Starts a renewal of the session of `epoch`, unless one is under way.
-    pub(crate) fn renew(self: &Arc<Self>, epoch: u64) {
+    pub(crate) fn renew(self: &Arc<Self>, epoch: u64, attempts: Attempts) {
         if self.session.try_start_renewal(epoch) {
             let inner = Arc::clone(self);
-            self.tasks.spawn_until_stopped(async move { inner.start_session(Attempts::One).await });
+            self.tasks.spawn_until_stopped(async move { inner.start_session(attempts).await });
         }
     }
 
     /// Starts a new session in place of the lost one. The caller has claimed the renewal.
-    pub(crate) async fn start_session(self: &Arc<Self>, attempts: Attempts) {
+    async fn start_session(self: &Arc<Self>, attempts: Attempts) {
         loop {
             match attempts {
                 Attempts::One => sleep(self.session.next_delay()).await,
@@ -262,15 +254,14 @@ impl Inner {
                 Err(error) => error,
             };
             tracing::debug!(%error, "could not start a new session");
-            let failure = match error.error {
-                TransportError::Unauthorized(error) => SessionFailure::Unauthorized(error),
-                _ => SessionFailure::Expired,
+            let login_error = match error.error {
+                TransportError::Unauthorized(error) => Some(error),
+                _ => None,
             };
             // Retrying does not help until the user logs in; the next request starts another attempt.
-            let is_hopeless = matches!(failure, SessionFailure::Unauthorized(_));
-            let is_last = is_hopeless || attempts == Attempts::One;
+            let is_last = login_error.is_some() || attempts == Attempts::One;
             // Gives up the claim. The task takes it again, unless a request has taken it in between.
-            self.session.fail(failure);
+            self.session.fail(login_error);
             if is_last || !self.session.try_start_renewal(self.session.state().epoch) {
                 return;
             }
@@ -284,7 +275,7 @@ impl Inner {
         message: &OutgoingMessage<'_>,
     ) -> Result<RawJson, RequestError> {
         let params = encode(|out| params.write(message.id, out))?;
-        self.session.handshake.lock().initialize_params = params;
+        self.session.handshake.lock().initialize_params = serde_json::from_slice(&params).ok();
         // A second `initialize` replaces the session. The server would keep the old one until it
         // expires.
         if let Some(previous_id) = self.session.take_session_id() {
@@ -294,14 +285,18 @@ impl Inner {
         let is_sse_url = self.sender.url.path.path().ends_with("/sse");
         if is_sse_url {
             match self.initialize_sse(message).await {
-                Err(error) if has_no_stream(&error.error) => {}
+                // Without a GET stream, the URL may be Streamable HTTP after all.
+                Err(RequestError {
+                    error: TransportError::Status { code: 404 | 405, .. }, ..
+                }) => {}
                 outcome => return outcome,
             }
         }
         let headers = RequestHeaders::default();
         let mut response = self.post(message, &self.sender.url, &headers).await?;
         let http_session_id = response.session_id();
-        if is_sse_url || !may_be_legacy_sse(response.status) {
+        // Spec 2025-11-25, transports §Backwards Compatibility: HTTP+SSE servers have no POST at this URL.
+        if is_sse_url || !matches!(response.status.as_u16(), 400 | 404 | 405) {
             let outcome = self.read_response(&mut response, message.id, None).await;
             if outcome.is_ok() {
                 self.session.open(Flavor::StreamableHttp { http_session_id });
@@ -311,7 +306,9 @@ impl Inner {
         let rejected = response.read_error().await;
         response.release(&self.tasks);
         // A stateless server also rejects `initialize` with 400, and it has no SSE stream to try.
-        if is_stateless_error(&rejected.error) {
+        if let TransportError::JsonRpc(error) = &rejected.error
+            && ErrorCode(error.code).is_modern_only()
+        {
             return Err(rejected);
         }
         // The server rejected the POST, so it is safe to send `initialize` again.
@@ -327,7 +324,7 @@ impl Inner {
     }
 
     /// Repeats the handshake. Boxed, because the stream that it opens calls it again when it ends.
-    pub(crate) fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), RequestError>> {
+    fn reinitialize(self: &Arc<Self>) -> BoxFuture<'_, Result<(), RequestError>> {
         let limit = || RequestError::not_sent(TransportError::timed_out(INITIALIZE_TIMEOUT));
         let initialized = timeout(INITIALIZE_TIMEOUT, self.reinitialize_now());
         Box::pin(async move { initialized.await.map_err(|_late| limit())? })
@@ -339,13 +336,9 @@ impl Inner {
         };
         let params = self.session.handshake.lock().initialize_params.clone();
         let deadline = RequestTimeout::fixed(INITIALIZE_TIMEOUT).start();
-        let mut pending = self
-            .router
-            .pending
-            .register(deadline)
-            .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
+        let mut pending = self.register(deadline)?;
         let id = pending.id();
-        let body = encode(|out| write_request(out, id, INITIALIZE, &PrewrittenParams(&params)))?;
+        let body = encode(|out| write_request(out, id, INITIALIZE, &params))?;
         let method = INITIALIZE;
         let message = OutgoingMessage { method, id, body, ..OutgoingMessage::default() };
         let headers = RequestHeaders::default();
@@ -371,17 +364,7 @@ impl Inner {
                 (Flavor::Sse2024(stream), result)
             }
         };
-        self.finish_handshake(flavor, &result, version).await
-    }
-
-    /// Completes the handshake. A session in another protocol version is rejected: its client has negotiated
-    /// features for `version`.
-    async fn finish_handshake(
-        self: &Arc<Self>,
-        flavor: Flavor,
-        result: &RawJson,
-        version: &'static str,
-    ) -> Result<(), RequestError> {
+        // A session in another protocol version is rejected: its client has negotiated features for `version`.
         let decoded = result.decode::<InitializeResult<'_>>();
         if !decoded.is_ok_and(|decoded| decoded.protocol_version == version) {
             // Otherwise the rejected session would stay on the server until it expires.
@@ -394,8 +377,7 @@ impl Inner {
         let state = SessionState { flavor, ..self.session.state() };
         let body = self.session.handshake.lock().initialized.clone();
         let message = OutgoingMessage { method: INITIALIZED, body, ..OutgoingMessage::default() };
-        let headers = self.session_headers(&state);
-        let mut response = self.post(&message, self.destination(&state), &headers).await?;
+        let mut response = self.post_in_session(&message, &state).await?;
         if !response.status.is_success() {
             return Err(error_from_response(response.status, b""));
         }
@@ -425,7 +407,23 @@ impl fmt::Debug for Flavor {
     }
 }
 
-/// Whether the URL has no GET stream, so that it may be Streamable HTTP after all.
-fn has_no_stream(error: &TransportError) -> bool {
-    matches!(error, TransportError::Status { code: 404 | 405, .. })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn login_error_is_kept_during_the_next_attempt() {
+        let session = Session::new();
+        let outcome =
+            || session.state().require_open().map(drop).map_err(|error| error.to_string());
+        assert_eq!(outcome(), Ok(()));
+        assert!(session.try_start_renewal(0));
+        session.fail(Some(AuthError::LoginRequired { reason: "no token".to_owned() }));
+        assert_eq!(outcome(), Err("login required: no token".to_owned()));
+        // Another request starts the next attempt before the waiting callers run.
+        assert!(session.try_start_renewal(0));
+        assert_eq!(outcome(), Err("login required: no token".to_owned()));
+        session.fail(None);
+        assert_eq!(outcome(), Err("the server ended the session".to_owned()));
+    }
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::http1::parse_digits;
+
 const BOM: &[u8] = "\u{feff}".as_bytes();
 const DATA_PREFIX: &[u8] = b"data:";
 /// Bytes kept of an oversize event, enough to find its request id.
@@ -186,7 +188,9 @@ impl SseParser {
             b"event" => self.event_type = value.to_vec(),
             // WHATWG: an id with a NUL is ignored.
             b"id" if !value.contains(&0) => self.next_id = Some(value.to_vec()),
-            b"retry" => self.retry = parse_millis(value).or(self.retry),
+            b"retry" => {
+                self.retry = parse_digits(value, 10).map(Duration::from_millis).or(self.retry);
+            }
             _ => {}
         }
     }
@@ -220,13 +224,6 @@ fn may_be_data(line_start: &[u8], part: &[u8]) -> bool {
 
 fn strip_space(value: &[u8]) -> &[u8] {
     value.strip_prefix(b" ").unwrap_or(value)
-}
-
-fn parse_millis(value: &[u8]) -> Option<Duration> {
-    if !value.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(value).ok()?.parse().ok().map(Duration::from_millis)
 }
 
 #[cfg(test)]

@@ -64,17 +64,6 @@ pub(crate) fn missing_message(
     })
 }
 
-/// Error codes that only stateless servers (2026-07-28) send.
-pub(crate) fn is_stateless_error(error: &TransportError) -> bool {
-    matches!(error, TransportError::JsonRpc(error) if (-32022..=-32020).contains(&error.code))
-}
-
-/// Whether `initialize` was rejected as HTTP+SSE servers reject it: they have no POST at this URL. Spec
-/// 2025-11-25, transports §Backwards Compatibility.
-pub(crate) fn may_be_legacy_sse(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 400 | 404 | 405)
-}
-
 /// Whether a 400 to a request with a session id is about the session. The specification requires 404, but many
 /// servers send 400 and only the text tells, so this is the one place where a text decides. A wrong guess costs
 /// one new session.
@@ -116,7 +105,7 @@ pub(crate) fn retry_after(
 mod tests {
     use std::io;
 
-    use toolrack_transport::{Delivery, JsonRpcError};
+    use toolrack_transport::Delivery;
 
     use super::*;
 
@@ -171,25 +160,6 @@ mod tests {
             Delivery::Unknown,
         );
         check(400, "\u{1b}[31mred", "the server responded with HTTP status 400: red", answered);
-    }
-
-    #[test]
-    fn only_three_codes_are_stateless_errors() {
-        for (code, expected) in [
-            (-32020, true),
-            (-32021, true),
-            (-32022, true),
-            (-32019, false),
-            (-32023, false),
-            (-32601, false),
-        ] {
-            assert_eq!(
-                is_stateless_error(&TransportError::JsonRpc(JsonRpcError::new(code, ""))),
-                expected,
-                "{code}"
-            );
-        }
-        assert!(!is_stateless_error(&TransportError::SessionLost));
     }
 
     #[test]

@@ -14,18 +14,19 @@ use http::{HeaderValue, Method};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use toolrack_platform::certificates_from_pem;
 use toolrack_transport::{
-    BoxFuture, CANCELLED, CancelledParams, CloseReason, IncomingHandler, JsonRpcError,
-    MessageRouter, OnCancel, OutgoingRequest, Params, ProtocolMode, RawJson, RequestError,
-    RequestId, ResponseFuture, Transport, TransportError, TransportKind, TransportStats,
-    await_response, write_notification, write_request, write_response,
+    BoxFuture, CANCELLED, CancelledParams, CloseReason, Deadline, IncomingHandler, JsonRpcError,
+    MessageRouter, OnCancel, OutgoingRequest, Params, PendingResponse, ProtocolMode, RawJson,
+    RequestError, RequestId, Response, ResponseFuture, Transport, TransportError, TransportKind,
+    TransportStats, await_response, write_notification, write_request, write_response,
 };
 
-use crate::connect::{Connector, check_roots};
+use crate::connect::Connector;
 use crate::connection_pool::ConnectionPool;
 use crate::endpoint_url::{EndpointUrl, redact_url};
 use crate::http1::SentFlag;
@@ -76,19 +77,24 @@ impl HttpTransport {
         };
         let url = EndpointUrl::parse(&definition.url).map_err(invalid)?;
         let headers = definition.checked_headers(&options).map_err(invalid)?;
-        check_roots(&options.extra_roots).map_err(invalid)?;
+        certificates_from_pem(&options.extra_roots)
+            .map_err(|error| invalid(format!("invalid extra root certificates: {error}")))?;
         let proxy = options.proxy.proxy_for(&url.origin).map_err(invalid)?;
-        if !url.is_encrypted() && !url.is_local() {
+        if url.is_exposed() {
             tracing::warn!(%url, "requests to this server are not encrypted");
         }
         let (tasks, connection_tasks) = TaskGroup::pair();
-        let connector =
-            Connector::new(url.origin.clone(), proxy, options.extra_roots, options.connect_timeout);
+        let connector = Connector {
+            origin: url.origin.clone(),
+            proxy,
+            extra_roots: options.extra_roots,
+            connect_timeout: options.connect_timeout,
+            tls: OnceCell::new(),
+        };
         let pool = Arc::new(ConnectionPool::new(connector, connection_tasks));
         let handler = Arc::new(HandlerGuard {
-            target: handler,
-            is_closed: Mutex::new(false),
-            requests_forbidden: AtomicBool::new(false),
+            target: Mutex::new(Some(handler)),
+            mode: Mutex::new(ProtocolMode::Initialize),
         });
         let inner = Arc::new(Inner {
             sender: RequestSender::new(pool, url, options.credentials, headers),
@@ -96,7 +102,6 @@ impl HttpTransport {
             handler,
             tasks,
             session: Session::new(),
-            mode: Mutex::new(ProtocolMode::Initialize),
             max_message_bytes: options.max_message_bytes,
             stream_idle: options.stream_idle,
             has_notification_stream: AtomicBool::new(false),
@@ -104,88 +109,44 @@ impl HttpTransport {
             stream_is_late: AtomicBool::new(false),
             response_slots: Arc::new(Semaphore::new(MAX_RESPONSES_IN_FLIGHT)),
         });
-        inner.tasks.spawn(watch_runtime(Arc::clone(&inner)));
+        let guard = RuntimeGuard(Arc::clone(&inner));
+        inner.tasks.spawn(async move { guard.0.tasks.stop.cancelled().await });
         Ok(Self { inner })
-    }
-
-    async fn send_request(&self, request: OutgoingRequest<'_>) -> Result<RawJson, RequestError> {
-        let inner = &self.inner;
-        let deadline = request.timeout.start();
-        let mut pending = inner
-            .router
-            .pending
-            .register(deadline)
-            .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
-        let id = pending.id();
-        let message = OutgoingMessage {
-            method: request.method,
-            name: request.params.target_name(),
-            id,
-            body: encode(|out| write_request(out, id, request.method, request.params))?,
-            deadline: Some(Instant::from_std(deadline.expires_at)),
-            sent: SentFlag::default(),
-        };
-        let sent = &message.sent;
-        let mut cancel_guard = CancelGuard { inner, id, on_cancel: request.on_cancel, sent };
-        let outcome = tokio::select! {
-            // Biased: a response that arrived on another stream wins over the end of this exchange.
-            biased;
-            response = await_response(&mut pending, deadline) => match response {
-                Ok(Ok(outcome)) => outcome.map_err(RequestError::answered),
-                Ok(Err(reason)) => Err(sent.failure(reason.to_error())),
-                // `cancel_guard` sends the cancellation when it is dropped.
-                Err(elapsed) => return Err(sent.failure(TransportError::timed_out(elapsed))),
-            },
-            outcome = inner.exchange_request(&request, &message) => outcome,
-        };
-        // The server has answered, or the exchange has ended: nothing is left to cancel.
-        cancel_guard.on_cancel = OnCancel::Silent;
-        outcome
-    }
-
-    async fn send_notification(
-        &self,
-        method: &str,
-        params: &dyn Params,
-    ) -> Result<(), RequestError> {
-        let inner = &self.inner;
-        if let Some(reason) = inner.router.pending.close_reason() {
-            return Err(RequestError::not_sent(reason.to_error()));
-        }
-        let is_stateless = matches!(inner.mode(), ProtocolMode::Stateless(_));
-        if is_stateless && method == CANCELLED {
-            // Spec 2026-07-28, cancellation: over HTTP, closing the response stream is the cancellation.
-            return Ok(());
-        }
-        let body = encode(|out| write_notification(out, method, params))?;
-        if method == INITIALIZED {
-            inner.session.handshake.lock().initialized = body.clone();
-        }
-        inner.post_notification(method, params.target_name(), body).await?;
-        let is_streamable = matches!(inner.session.state().flavor, Flavor::StreamableHttp { .. });
-        if method == INITIALIZED && !is_stateless && is_streamable {
-            inner.session.record_success();
-            inner.start_notification_stream();
-            // Many servers discard notifications until the stream is open. If it opens after this wait, the
-            // handler is told to refresh its lists (`stream_is_late`).
-            if timeout(STREAM_OPEN_WAIT, inner.stream_answered.cancelled()).await.is_err() {
-                inner.stream_is_late.store(true, Ordering::Release);
-            }
-        }
-        Ok(())
-    }
-
-    async fn wait_closed(&self) -> CloseReason {
-        if timeout(CLOSE_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
-            tracing::warn!("transport tasks did not stop in time");
-        }
-        self.inner.router.pending.close_reason().unwrap_or(CloseReason::Closed)
     }
 }
 
 impl Transport for HttpTransport {
     fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> ResponseFuture<'a> {
-        ResponseFuture::Boxed(Box::pin(self.send_request(request)))
+        let inner = &self.inner;
+        ResponseFuture::Boxed(Box::pin(async move {
+            let deadline = request.timeout.start();
+            let mut pending = inner.register(deadline)?;
+            let id = pending.id();
+            let message = OutgoingMessage {
+                method: request.method,
+                name: request.params.target_name(),
+                id,
+                body: encode(|out| write_request(out, id, request.method, request.params))?,
+                deadline: Some(Instant::from_std(deadline.expires_at)),
+                sent: SentFlag::default(),
+            };
+            let sent = &message.sent;
+            let mut cancel_guard = CancelGuard { inner, id, on_cancel: request.on_cancel, sent };
+            let outcome = tokio::select! {
+                // Biased: a response that arrived on another stream wins over the end of this exchange.
+                biased;
+                response = await_response(&mut pending, deadline) => match response {
+                    Ok(Ok(outcome)) => outcome.map_err(RequestError::answered),
+                    Ok(Err(reason)) => Err(sent.failure(reason.to_error())),
+                    // `cancel_guard` sends the cancellation when it is dropped.
+                    Err(elapsed) => return Err(sent.failure(TransportError::timed_out(elapsed))),
+                },
+                outcome = inner.exchange_request(&request, &message) => outcome,
+            };
+            // The server has answered, or the exchange has ended: nothing is left to cancel.
+            cancel_guard.on_cancel = OnCancel::Silent;
+            outcome
+        }))
     }
 
     fn notify<'a>(
@@ -193,7 +154,32 @@ impl Transport for HttpTransport {
         method: &'a str,
         params: &'a dyn Params,
     ) -> BoxFuture<'a, Result<(), RequestError>> {
-        Box::pin(self.send_notification(method, params))
+        Box::pin(async move {
+            let inner = &self.inner;
+            inner.check_open()?;
+            let is_stateless = matches!(inner.mode(), ProtocolMode::Stateless(_));
+            if is_stateless && method == CANCELLED {
+                // Spec 2026-07-28, cancellation: over HTTP, closing the response stream is the cancellation.
+                return Ok(());
+            }
+            let body = encode(|out| write_notification(out, method, params))?;
+            if method == INITIALIZED {
+                inner.session.handshake.lock().initialized = body.clone();
+            }
+            inner.post_notification(method, params.target_name(), body).await?;
+            let is_streamable =
+                matches!(inner.session.state().flavor, Flavor::StreamableHttp { .. });
+            if method == INITIALIZED && !is_stateless && is_streamable {
+                inner.session.record_success();
+                inner.start_notification_stream();
+                // Many servers discard notifications until the stream is open. If it opens after this wait, the
+                // handler is told to refresh its lists (`stream_is_late`).
+                if timeout(STREAM_OPEN_WAIT, inner.stream_answered.cancelled()).await.is_err() {
+                    inner.stream_is_late.store(true, Ordering::Release);
+                }
+            }
+            Ok(())
+        })
     }
 
     fn respond(
@@ -202,9 +188,7 @@ impl Transport for HttpTransport {
         outcome: Result<&RawValue, &JsonRpcError>,
     ) -> Result<(), RequestError> {
         let inner = &self.inner;
-        if let Some(reason) = inner.router.pending.close_reason() {
-            return Err(RequestError::not_sent(reason.to_error()));
-        }
+        inner.check_open()?;
         let body = encode(|out| write_response(out, id, outcome))?;
         // Rejected, not queued: a server that reads no responses must not fill our memory.
         let Ok(slot) = Arc::clone(&inner.response_slots).try_acquire_owned() else {
@@ -220,9 +204,7 @@ impl Transport for HttpTransport {
     }
 
     fn set_protocol_mode(&self, mode: ProtocolMode) {
-        let is_stateless = matches!(mode, ProtocolMode::Stateless(_));
-        self.inner.handler.requests_forbidden.store(is_stateless, Ordering::Release);
-        *self.inner.mode.lock() = mode;
+        *self.inner.handler.mode.lock() = mode;
     }
 
     fn kind(&self) -> TransportKind {
@@ -235,7 +217,12 @@ impl Transport for HttpTransport {
 
     fn close(&self) -> BoxFuture<'_, CloseReason> {
         self.inner.close();
-        Box::pin(self.wait_closed())
+        Box::pin(async {
+            if timeout(CLOSE_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
+                tracing::warn!("transport tasks did not stop in time");
+            }
+            self.inner.router.pending.close_reason().unwrap_or(CloseReason::Closed)
+        })
     }
 }
 
@@ -262,7 +249,6 @@ pub(crate) struct Inner {
     pub(crate) handler: Arc<HandlerGuard>,
     pub(crate) tasks: TaskGroup,
     pub(crate) session: Session,
-    pub(crate) mode: Mutex<ProtocolMode>,
     pub(crate) max_message_bytes: usize,
     pub(crate) stream_idle: Duration,
     pub(crate) has_notification_stream: AtomicBool,
@@ -276,7 +262,22 @@ pub(crate) struct Inner {
 
 impl Inner {
     pub(crate) fn mode(&self) -> ProtocolMode {
-        *self.mode.lock()
+        *self.handler.mode.lock()
+    }
+
+    fn check_open(&self) -> Result<(), RequestError> {
+        match self.router.pending.close_reason() {
+            Some(reason) => Err(RequestError::not_sent(reason.to_error())),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn register(
+        &self,
+        deadline: Deadline,
+    ) -> Result<PendingResponse<'_, Response, CloseReason>, RequestError> {
+        let registered = self.router.pending.register(deadline);
+        registered.map_err(|reason| RequestError::not_sent(reason.to_error()))
     }
 
     pub(crate) async fn post(
@@ -285,7 +286,7 @@ impl Inner {
         url: &EndpointUrl,
         headers: &RequestHeaders<'_>,
     ) -> Result<HttpResponse, RequestError> {
-        self.send(&HttpRequest { http_method: Method::POST, url, headers, message }).await
+        self.send(&self.sender.request(&Method::POST, url, headers, message)).await
     }
 
     /// Opens an SSE stream.
@@ -294,8 +295,7 @@ impl Inner {
         headers: &RequestHeaders<'_>,
     ) -> Result<HttpResponse, RequestError> {
         let message = &OutgoingMessage { method: "GET", ..OutgoingMessage::default() };
-        let (http_method, url) = (Method::GET, &self.sender.url);
-        self.send(&HttpRequest { http_method, url, headers, message }).await
+        self.send(&self.sender.request(&Method::GET, &self.sender.url, headers, message)).await
     }
 
     /// Sends a request and tells the handler if the server could not be reached.
@@ -315,8 +315,18 @@ impl Inner {
         body: Bytes,
     ) -> Result<(), RequestError> {
         let message = OutgoingMessage { method, name, body, ..OutgoingMessage::default() };
-        let response = timeout(BACKGROUND_TIMEOUT, self.post_notification_now(&message)).await;
-        let Ok(response) = response else {
+        let posted = async {
+            match self.mode() {
+                ProtocolMode::Stateless(version) => {
+                    let headers = RequestHeaders::for_stateless(version, method, name);
+                    self.post(&message, &self.sender.url, &headers).await
+                }
+                ProtocolMode::Initialize | ProtocolMode::Session(_) => {
+                    self.post_in_session(&message, &self.ready_session().await?).await
+                }
+            }
+        };
+        let Ok(response) = timeout(BACKGROUND_TIMEOUT, posted).await else {
             // Some servers hold such a request open. The message was written, so it counts as delivered.
             tracing::debug!(method, "the server accepted a message without responding");
             let timed_out = TransportError::timed_out(BACKGROUND_TIMEOUT);
@@ -335,29 +345,16 @@ impl Inner {
         Err(error.unwrap_or_else(|_elapsed| error_from_response(response.status, b"")))
     }
 
-    async fn post_notification_now(
-        self: &Arc<Self>,
+    pub(crate) async fn post_in_session(
+        &self,
         message: &OutgoingMessage<'_>,
+        state: &SessionState,
     ) -> Result<HttpResponse, RequestError> {
-        match self.mode() {
-            ProtocolMode::Stateless(version) => {
-                let headers = RequestHeaders::for_stateless(version, message.method, message.name);
-                self.post(message, &self.sender.url, &headers).await
-            }
-            ProtocolMode::Initialize | ProtocolMode::Session(_) => {
-                let state = self.ready_session().await?;
-                let headers = self.session_headers(&state);
-                self.post(message, self.destination(&state), &headers).await
-            }
-        }
-    }
-
-    /// URL that messages of the session go to.
-    pub(crate) fn destination<'a>(&'a self, state: &'a SessionState) -> &'a EndpointUrl {
-        match &state.flavor {
+        let url = match &state.flavor {
             Flavor::StreamableHttp { .. } => &self.sender.url,
             Flavor::Sse2024(stream) => &stream.endpoint,
-        }
+        };
+        self.post(message, url, &self.session_headers(state)).await
     }
 
     pub(crate) fn session_headers(&self, state: &SessionState) -> RequestHeaders<'static> {
@@ -380,8 +377,7 @@ impl Inner {
     pub(crate) async fn delete_session(&self, http_session_id: HeaderValue, mode: ProtocolMode) {
         let headers = RequestHeaders::for_session(mode, Some(http_session_id));
         let message = &OutgoingMessage { method: "DELETE", ..OutgoingMessage::default() };
-        let (http_method, url) = (Method::DELETE, &self.sender.url);
-        let request = HttpRequest { http_method, url, headers: &headers, message };
+        let request = self.sender.request(&Method::DELETE, &self.sender.url, &headers, message);
         // Half, so that the DELETE ends within `CLOSE_TIMEOUT`.
         match timeout(BACKGROUND_TIMEOUT / 2, self.sender.send(&request)).await {
             // Not `tasks`, which has already stopped if the transport is closing.
@@ -410,18 +406,6 @@ impl Inner {
         });
     }
 
-    /// Closes a transport whose tasks are gone, without deleting the session: no task is left to send the
-    /// DELETE.
-    fn abort(&self) {
-        // Also reached after `close`, which ends the task that holds the guard.
-        if self.tasks.stop.is_cancelled() {
-            return;
-        }
-        self.router.close(&CloseReason::runtime_dropped());
-        self.tasks.stop.cancel();
-        self.sender.pool.close();
-    }
-
     /// Posts a message without a waiting caller.
     fn post_in_background(
         self: &Arc<Self>,
@@ -440,18 +424,18 @@ impl Inner {
 }
 
 /// Drop guard held by a task: dropped when the transport closes, or when the runtime shuts down. In the second
-/// case no task is left to complete the pending requests, so the guard fails them.
+/// case no task is left to complete the pending requests or to delete the session, so the guard closes the transport.
 struct RuntimeGuard(Arc<Inner>);
 
 impl Drop for RuntimeGuard {
     fn drop(&mut self) {
-        self.0.abort();
+        // After `close`, which ends the task that holds the guard, nothing is left to do.
+        if !self.0.tasks.stop.is_cancelled() {
+            self.0.router.close(&CloseReason::runtime_dropped());
+            self.0.tasks.stop.cancel();
+            self.0.sender.pool.close();
+        }
     }
-}
-
-async fn watch_runtime(inner: Arc<Inner>) {
-    let guard = RuntimeGuard(inner);
-    guard.0.tasks.stop.cancelled().await;
 }
 
 /// Drop guard that sends `notifications/cancelled` for a request whose caller stopped waiting.
@@ -468,10 +452,8 @@ impl Drop for CancelGuard<'_> {
         // before the session.
         let is_in_session = matches!(self.inner.mode(), ProtocolMode::Session(_));
         // Stateless mode has no such message: dropping the response closes its stream, which is the cancellation.
-        if self.on_cancel == OnCancel::Silent || !self.sent.get() || !is_in_session {
-            return;
-        }
-        if self.inner.tasks.stop.is_cancelled() {
+        let is_wanted = self.on_cancel == OnCancel::Notify && is_in_session && self.sent.get();
+        if !is_wanted || self.inner.tasks.stop.is_cancelled() {
             return;
         }
         match encode(|out| write_notification(out, CANCELLED, &CancelledParams(self.id))) {
@@ -515,10 +497,7 @@ impl TaskGroup {
     pub(crate) fn spawn_until_stopped(&self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.spawn(async move {
-            tokio::select! {
-                () = task => {}
-                () = stop.cancelled() => {}
-            }
+            stop.run_until_cancelled(task).await;
         });
     }
 
@@ -547,29 +526,27 @@ where
     }
 }
 
-/// Serializes calls into the handler and makes none after `ended`.
+/// Serializes calls into the handler, and makes none after `on_close`.
 pub(crate) struct HandlerGuard {
-    target: Arc<dyn IncomingHandler>,
-    is_closed: Mutex<bool>,
-    /// Set in the stateless protocol, in which servers must not send requests.
-    requests_forbidden: AtomicBool,
+    /// Locked during a call, so that no call overlaps or follows `on_close`, which takes it.
+    target: Mutex<Option<Arc<dyn IncomingHandler>>>,
+    /// Protocol mode of the transport, which decides whether the server may send requests.
+    mode: Mutex<ProtocolMode>,
 }
 
 impl HandlerGuard {
     /// Spec 2026-07-28, transports: servers must not send requests, and clients do not answer them.
     fn allows_request(&self, method: &str) -> bool {
-        let is_forbidden = self.requests_forbidden.load(Ordering::Acquire);
+        let is_forbidden = matches!(*self.mode.lock(), ProtocolMode::Stateless(_));
         if is_forbidden {
             tracing::debug!(method, "dropped a request from the server");
         }
         !is_forbidden
     }
 
-    /// Calls the handler under the lock, so that no call overlaps or follows `ended`.
     fn call(&self, notify: impl FnOnce(&dyn IncomingHandler)) {
-        let is_closed = self.is_closed.lock();
-        if !*is_closed {
-            notify(&*self.target);
+        if let Some(handler) = &*self.target.lock() {
+            notify(&**handler);
         }
     }
 }
@@ -607,10 +584,10 @@ impl IncomingHandler for HandlerGuard {
         self.call(|handler| handler.on_unreachable(reason));
     }
 
-    fn on_close(&self, ending: &CloseReason) {
-        let mut is_closed = self.is_closed.lock();
-        if !std::mem::replace(&mut *is_closed, true) {
-            self.target.on_close(ending);
+    fn on_close(&self, reason: &CloseReason) {
+        let mut target = self.target.lock();
+        if let Some(handler) = target.take() {
+            handler.on_close(reason);
         }
     }
 }

@@ -2,12 +2,11 @@
 //!
 //! **Invariant:** a response arrives within the timeout or not at all, and is never larger than the limit.
 
-use std::future::poll_fn;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use tokio::time::timeout;
@@ -16,7 +15,8 @@ use crate::connect::connect_unix;
 use crate::endpoint_url::EndpointUrl;
 use crate::http1::Http1Connection;
 use crate::request_headers::RequestHeaders;
-use crate::request_sender::{CommonHeaders, RequestParts};
+use crate::request_sender::{CommonHeaders, HttpRequest, OutgoingMessage};
+use crate::response::{BodySource, HttpResponse};
 
 /// Largest response body.
 const MAX_BODY_BYTES: usize = 64 << 20;
@@ -42,11 +42,6 @@ impl UnixClient {
         Self { path: path.into() }
     }
 
-    /// The path of the socket.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Sends a request for `target`, such as `/api/tools?server=git`, on a new connection. A body is JSON.
     ///
     /// # Errors
@@ -63,43 +58,32 @@ impl UnixClient {
         body: Option<Bytes>,
         time_limit: Duration,
     ) -> io::Result<UnixResponse> {
-        let timed_out = |_elapsed| {
-            let reason = format!("no response within {time_limit:?}");
-            Err(io::Error::new(io::ErrorKind::TimedOut, reason))
-        };
-        timeout(time_limit, self.send(method, target, body)).await.unwrap_or_else(timed_out)
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        target: &str,
-        body: Option<Bytes>,
-    ) -> io::Result<UnixResponse> {
         let url = EndpointUrl::parse(&format!("unix:{}:{target}", self.path.display()))
             .map_err(|reason| io::Error::new(io::ErrorKind::InvalidInput, reason))?;
         let mut common_headers = HeaderMap::new();
         if body.is_some() {
             common_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let parts = RequestParts {
+        let body = body.unwrap_or_default();
+        let request = HttpRequest {
             http_method: &method,
             url: &url,
             common_headers: &CommonHeaders::new(common_headers),
             headers: &RequestHeaders::default(),
+            message: &OutgoingMessage { body, ..OutgoingMessage::default() },
             authorization: None,
-            body: body.as_deref().unwrap_or_default(),
         };
-        let mut connection = Http1Connection::new(connect_unix(&self.path).await?);
-        let head = connection.send(&parts, None).await.map_err(|failure| failure.error)?;
-        let mut received = BytesMut::new();
-        while let Some(chunk) = poll_fn(|context| connection.poll_chunk(context)).await? {
-            if received.len() + chunk.len() > MAX_BODY_BYTES {
-                let reason = "the response is too large";
-                return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
-            }
-            received.extend_from_slice(&chunk);
-        }
-        Ok(UnixResponse { status: head.status, body: received.freeze() })
+        let exchange = async {
+            let mut connection = Box::new(Http1Connection::new(connect_unix(&self.path).await?));
+            let head = connection.send(&request, None).await.map_err(|failure| failure.error)?;
+            let source = BodySource::Http1(connection, None);
+            let mut response = HttpResponse::new(head.status, head.headers, head.content, source);
+            let body = response.read_all(MAX_BODY_BYTES).await?;
+            Ok(UnixResponse { status: response.status, body })
+        };
+        timeout(time_limit, exchange).await.unwrap_or_else(|_elapsed| {
+            let reason = format!("no response within {time_limit:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+        })
     }
 }

@@ -29,5 +29,5 @@ pub use private_file::{
     read_file_at_most, read_open_file, remove, replace,
 };
 pub use process_table::ProcessTable;
-pub use root_certificates::{certificates_from_pem, root_certificates};
+pub use root_certificates::{certificates_from_pem, tls_client_config};
 pub use wall_clock::{unix_time_ms, unix_time_seconds};

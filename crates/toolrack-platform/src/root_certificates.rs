@@ -1,22 +1,32 @@
 //! Root certificates for TLS: those of the system, which include a company's own, and extra ones.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
 
 /// The system's root certificates, and those of the PEM text `extra`.
-///
-/// # Errors
-///
-/// A certificate of `extra` is invalid.
-pub fn root_certificates(extra: &[u8]) -> Result<RootCertStore, String> {
+fn root_certificates(extra: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = system_roots().clone();
     for certificate in certificates_from_pem(extra)? {
         roots.add(certificate).map_err(|error| error.to_string())?;
     }
     Ok(roots)
+}
+
+/// TLS settings of a client that trusts the system's root certificates, and those of the PEM text `extra`.
+///
+/// # Errors
+///
+/// A certificate of `extra` is invalid.
+pub fn tls_client_config(extra: &[u8]) -> Result<ClientConfig, String> {
+    // Named here, because the process-wide default may be missing or set by another crate.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(builder.with_root_certificates(root_certificates(extra)?).with_no_client_auth())
 }
 
 /// Parses every certificate of a PEM text.

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use toolrack_auth::{
-    AuthSettings, Authorizer, Browser, FileTokenStore, RedactingTokenStore, TokenStore,
-};
+use toolrack_auth::{AuthSettings, Authorizer, Browser, FileTokenStore, TokenStore};
 use toolrack_config::{McpServerConfig, McpTransport, PackageKind, ResolvedTransport, interpolate};
 use toolrack_transport::{Credentials, Redactor};
 use url::Url;
@@ -20,6 +18,7 @@ pub(crate) struct Authorizers {
     store: Arc<dyn TokenStore>,
     browser: Option<Arc<dyn Browser>>,
     lookup: SharedLookup,
+    redactor: Redactor,
     /// By server name and URL.
     by_server: Mutex<HashMap<(String, Url), Arc<Authorizer>>>,
 }
@@ -31,13 +30,8 @@ impl Authorizers {
         lookup: SharedLookup,
         redactor: Redactor,
     ) -> Self {
-        let files = Arc::new(FileTokenStore::new(tokens_dir));
-        Self {
-            store: Arc::new(RedactingTokenStore::new(files, redactor)),
-            browser,
-            lookup,
-            by_server: Mutex::default(),
-        }
+        let store = Arc::new(FileTokenStore::new(tokens_dir));
+        Self { store, browser, lookup, redactor, by_server: Mutex::default() }
     }
 
     /// The credentials of a server. `None` if it is a local process or its config sets `Authorization`.
@@ -63,8 +57,7 @@ impl Authorizers {
         if let Some(authorizer) = by_server.get(&key) {
             return Ok(Arc::clone(authorizer));
         }
-        let settings =
-            AuthSettings { server_name: Some(server.name.clone()), ..AuthSettings::default() };
+        let settings = AuthSettings { redactor: self.redactor.clone(), ..AuthSettings::default() };
         let (store, browser) = (Arc::clone(&self.store), self.browser.clone());
         let authorizer = Authorizer::new(&key.1, settings, store, browser)
             .map_err(|error| ServiceError::new(ErrorCode::ValidationError, error.to_string()))?;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 use toolrack_transport::{
@@ -101,11 +101,16 @@ impl StdioTransport {
         loop {
             // Created before the check, so that a message in between is not missed.
             let changed = self.incoming.changed.notified();
-            match self.incoming.pop() {
-                Popped::Message(message) => return Ok(message),
-                Popped::Closed(reason) => return Err(reason.to_error()),
-                Popped::Empty => changed.await,
+            {
+                let mut state = self.incoming.state.lock();
+                if let Some(message) = state.messages.pop_front() {
+                    return Ok(message);
+                }
+                if let Some(reason) = &state.close_reason {
+                    return Err(reason.to_error());
+                }
             }
+            changed.await;
         }
     }
 
@@ -153,7 +158,7 @@ impl StdioTransport {
 
     /// Whether the transport is closed, by us or by the server.
     pub fn is_shutdown(&self) -> bool {
-        self.incoming.state().close_reason.is_some()
+        self.incoming.state.lock().close_reason.is_some()
     }
 
     /// Whether the server's process runs.
@@ -176,19 +181,9 @@ struct QueueState {
     close_reason: Option<CloseReason>,
 }
 
-enum Popped {
-    Message(Incoming),
-    Closed(CloseReason),
-    Empty,
-}
-
 impl IncomingQueue {
-    fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock()
-    }
-
     fn push(&self, message: Incoming) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.messages.len() == QUEUE_CAPACITY {
             state.messages.pop_front();
             tracing::debug!("incoming queue is full; dropped the oldest message");
@@ -196,15 +191,6 @@ impl IncomingQueue {
         state.messages.push_back(message);
         drop(state);
         self.changed.notify_waiters();
-    }
-
-    fn pop(&self) -> Popped {
-        let mut state = self.state();
-        match (state.messages.pop_front(), &state.close_reason) {
-            (Some(message), _) => Popped::Message(message),
-            (None, Some(reason)) => Popped::Closed(reason.clone()),
-            (None, None) => Popped::Empty,
-        }
     }
 }
 
@@ -237,7 +223,7 @@ impl IncomingHandler for IncomingQueue {
     }
 
     fn on_close(&self, reason: &CloseReason) {
-        self.state().close_reason = Some(reason.clone());
+        self.state.lock().close_reason = Some(reason.clone());
         self.changed.notify_waiters();
     }
 }

@@ -15,7 +15,7 @@ mod protocol;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::io::{IoSliceMut, Read, Write};
+use std::io::{BufRead as _, BufReader, IoSliceMut, Read as _, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -25,16 +25,18 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpgid, getpid, kill_process,
-    kill_process_group, set_child_subreaper, setsid, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, kill_process, kill_process_group,
+    set_child_subreaper, setsid, waitid,
 };
+use serde::de::DeserializeOwned;
 use toolrack_transport::ExitStatus;
 
 use crate::launch_spec::LaunchSpec;
+use crate::process::exit_status;
 use crate::shutdown::{Action, Event, Shutdown};
 use crate::sys;
 pub(crate) use protocol::{GuardedProcess, start};
-use protocol::{LENGTH_BYTES, MAX_LAUNCH_BYTES, Report, STOP_BYTES, decode_launch, decode_stop};
+use protocol::{MAX_MESSAGE_BYTES, Report, encode};
 
 /// The argument that starts a program as guardian.
 pub(crate) const ARGUMENT: &str = "__guard";
@@ -80,8 +82,9 @@ fn run() -> i32 {
         .and_then(|()| sys::signal_fd());
     let Ok(signals) = prepared else { return EXIT_OSERR };
     let owner = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
-    let Ok(mut owner) = owner else { return EXIT_USAGE };
-    let Ok((spec, pipes)) = receive_launch(&mut owner) else { return EXIT_USAGE };
+    let Ok(owner) = owner else { return EXIT_USAGE };
+    let Ok(pipes) = receive_pipes(&owner) else { return EXIT_USAGE };
+    let Ok(spec) = receive::<LaunchSpec>(&owner) else { return EXIT_USAGE };
     // The command owns our copies of the pipes, and closes them: the pipes close when the server exits.
     let started = sys::in_own_session(&mut spec.server_command(pipes), getpid()).spawn();
     match started.map(|server| Pid::from_child(&server)) {
@@ -116,17 +119,12 @@ fn run_cleanup(spec: &LaunchSpec) {
     }
 }
 
-/// Receives the launch spec and the server's three pipes, which arrive as file descriptors with its first bytes.
-fn receive_launch(owner: &mut UnixStream) -> io::Result<(LaunchSpec, [OwnedFd; 3])> {
+/// Receives the server's three pipes, which arrive as file descriptors with one byte.
+fn receive_pipes(owner: &UnixStream) -> io::Result<[OwnedFd; 3]> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut length = [0; LENGTH_BYTES];
-    let received = recvmsg(
-        &*owner,
-        &mut [IoSliceMut::new(&mut length)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL,
-    )?;
+    let mut byte = [0];
+    recvmsg(owner, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
     let pipes: Vec<OwnedFd> = ancillary
         .drain()
         .filter_map(|message| match message {
@@ -135,20 +133,19 @@ fn receive_launch(owner: &mut UnixStream) -> io::Result<(LaunchSpec, [OwnedFd; 3
         })
         .flatten()
         .collect();
-    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
-    let pipes: [OwnedFd; 3] = pipes.try_into().map_err(|_other_number| malformed())?;
-    let length = usize::try_from(u32::from_le_bytes(length)).map_err(|_too_large| malformed())?;
-    if received.bytes != LENGTH_BYTES || length > MAX_LAUNCH_BYTES {
-        return Err(malformed());
-    }
-    let mut body = vec![0; length];
-    owner.read_exact(&mut body)?;
-    Ok((decode_launch(&body).ok_or_else(malformed)?, pipes))
+    pipes.try_into().map_err(|_other_number| io::ErrorKind::InvalidData.into())
+}
+
+/// Receives a message of the owner, who sends the next one only after a report. So the reader buffers nothing beyond it.
+fn receive<T: DeserializeOwned>(owner: &UnixStream) -> io::Result<T> {
+    let mut line = Vec::new();
+    BufReader::new(owner.take(MAX_MESSAGE_BYTES as u64)).read_until(b'\n', &mut line)?;
+    Ok(serde_json::from_slice(&line)?)
 }
 
 /// Sends a report. Ignores failures: if the owner is gone, the report is not needed.
 fn report(mut owner: &UnixStream, report: Report) {
-    let _sent = owner.write_all(&report.encode());
+    let _sent = encode(&report).and_then(|line| owner.write_all(&line));
 }
 
 /// Event loop of a guardian with a running server.
@@ -170,7 +167,7 @@ impl EventLoop {
             owner,
             owner_connected: true,
             signals,
-            tree: ProcessTree::new(server),
+            tree: ProcessTree { server, has_exited: false },
             shutdown: Shutdown::new(),
             timer: None,
         }
@@ -184,20 +181,14 @@ impl EventLoop {
             for event in events.into_iter().flatten() {
                 self.handle(event);
             }
-            // Check the tree after every wake-up and until it is stable: several SIGCHLD may be merged into one, and
-            // the exit of the server makes its children ours.
-            loop {
-                match self.tree.reap() {
-                    Change::None => break,
-                    Change::ServerExited(exit) => {
-                        report(&self.owner, Report::Exited(exit));
-                        self.handle(Event::ServerExited);
-                    }
-                    Change::NothingLeft => {
-                        self.handle(Event::NothingLeft);
-                        return self.owner;
-                    }
-                }
+            // Check the tree after every wake-up: several SIGCHLD may be merged into one. The server comes first,
+            // because its exit makes its children ours.
+            if let Some(exit) = self.tree.new_server_exit() {
+                report(&self.owner, Report::Exited(exit));
+                self.handle(Event::ServerExited);
+            }
+            if self.tree.reap() {
+                return self.owner;
             }
         }
     }
@@ -232,9 +223,8 @@ impl EventLoop {
             return None;
         }
         // The owner writes a stop message at once, so a readable socket has all of it or is closed.
-        let mut stop = [0; STOP_BYTES];
-        match self.owner.read_exact(&mut stop) {
-            Ok(()) => Some(Event::Stop(decode_stop(stop))),
+        match receive(&self.owner) {
+            Ok(timeouts) => Some(Event::Stop(timeouts)),
             Err(_closed) => {
                 self.owner_connected = false;
                 Some(Event::Abandoned)
@@ -243,11 +233,7 @@ impl EventLoop {
     }
 
     fn poll_timer(&mut self) -> Option<Event> {
-        let is_expired = self.timer.is_some_and(|timer| timer <= now());
-        if is_expired {
-            self.timer = None;
-        }
-        is_expired.then_some(Event::TimerExpired)
+        self.timer.take_if(|timer| *timer <= now()).map(|_expired| Event::TimerExpired)
     }
 
     fn handle(&mut self, event: Event) {
@@ -270,46 +256,23 @@ fn timespec(time: Duration) -> Timespec {
 
 /// The server and its orphaned descendants, which are children of the guardian.
 #[derive(Debug)]
-pub(crate) struct ProcessTree {
+struct ProcessTree {
     server: Pid,
-    server_exit: Option<ExitStatus>,
-}
-
-/// The result of [`ProcessTree::reap`].
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// No change, and at least one process is left.
-    None,
-    /// The server exited; other processes may be left.
-    ServerExited(ExitStatus),
-    /// No process is left.
-    NothingLeft,
+    /// Whether the server has exited.
+    has_exited: bool,
 }
 
 impl ProcessTree {
-    pub(crate) fn new(server: Pid) -> Self {
-        Self { server, server_exit: None }
-    }
-
-    /// Reaps every child that has exited, the server last.
-    pub(crate) fn reap(&mut self) -> Change {
-        if self.server_exit.is_none()
-            && let Some(status) = self.server_exit_status()
-        {
-            self.server_exit = Some(status);
-            return Change::ServerExited(status);
-        }
+    /// Reaps every child that has exited, the server last. Returns whether no process is left.
+    fn reap(&self) -> bool {
         let n_left = self.orphans().filter(|orphan| !reap_child(*orphan)).count();
-        if self.server_exit.is_none() || n_left > 0 {
-            return Change::None;
-        }
         // Descendants become our children only when their parent exits, so list the children once more before the id
         // of the server is released.
-        if self.orphans().next().is_some() {
-            return Change::None;
+        if !self.has_exited || n_left > 0 || self.orphans().next().is_some() {
+            return false;
         }
         ignore_gone(waitid(WaitId::Pid(self.server), WaitIdOptions::EXITED));
-        Change::NothingLeft
+        true
     }
 
     /// The children other than the server.
@@ -319,7 +282,7 @@ impl ProcessTree {
     }
 
     /// Signals the server's process group, and every orphan together with a group that it leads.
-    pub(crate) fn signal(&self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         ignore_gone(kill_process_group(self.server, signal));
         for child in self.orphans() {
             // An orphan that left the session leads a group of its own.
@@ -330,21 +293,21 @@ impl ProcessTree {
         }
     }
 
-    /// The exit status of the server. `NOWAIT` leaves the zombie in place, which keeps the id of its group ours.
-    fn server_exit_status(&self) -> Option<ExitStatus> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        match waitid(WaitId::Pid(self.server), options) {
-            Ok(status) => status.map(exit_status),
-            Err(_no_such_child) => Some(ExitStatus::Unknown),
+    /// The exit status of the server, once. `NOWAIT` leaves the zombie in place, which keeps the id of its group ours.
+    fn new_server_exit(&mut self) -> Option<ExitStatus> {
+        if self.has_exited {
+            return None;
         }
-    }
-}
-
-fn exit_status(status: WaitIdStatus) -> ExitStatus {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => ExitStatus::Code(code),
-        (None, Some(signal)) => ExitStatus::Signal(signal),
-        (None, None) => ExitStatus::Unknown,
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let exit = match waitid(WaitId::Pid(self.server), options) {
+            Ok(status) => {
+                let status = status?;
+                exit_status(status.exit_status(), status.terminating_signal())
+            }
+            Err(_no_such_child) => ExitStatus::Unknown,
+        };
+        self.has_exited = true;
+        Some(exit)
     }
 }
 

@@ -14,18 +14,20 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde::{Deserialize, Serialize};
 use toolrack_transport::SpawnError;
 
 use crate::options::{CleanupCommand, McpServerDef, StdioOptions};
 use crate::orphan_cleanup::TAG_VARIABLE;
 
 /// A resolved launch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+// `OsString` and not `PathBuf`, which serializes only if it is UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchSpec {
-    pub(crate) program: PathBuf,
+    pub(crate) program: OsString,
     pub(crate) args: Vec<OsString>,
     pub(crate) env: Vec<(OsString, OsString)>,
-    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) cwd: Option<OsString>,
     /// The program and arguments of [`StdioOptions::cleanup`], or empty.
     pub(crate) cleanup: Vec<OsString>,
 }
@@ -46,7 +48,7 @@ impl LaunchSpec {
         // The program is looked up in the PATH of the server, which may differ from ours.
         let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
         let dir = definition.cwd.as_deref();
-        let program = find(&definition.command, path, dir)?;
+        let program = find(&definition.command, path, dir)?.into_os_string();
         let mut cleanup = Vec::new();
         if let Some(CleanupCommand { command, args }) = &options.cleanup {
             cleanup.push(find(command, path, dir)?.into_os_string());
@@ -57,7 +59,7 @@ impl LaunchSpec {
             program,
             args: definition.args.iter().map(OsString::from).collect(),
             env,
-            cwd: definition.cwd.clone(),
+            cwd: definition.cwd.clone().map(PathBuf::into_os_string),
             cleanup,
         };
         spec.reject_nul_bytes()?;
@@ -66,12 +68,7 @@ impl LaunchSpec {
 
     /// The command that starts the server with its three pipes.
     pub(crate) fn server_command(&self, [stdin, stdout, stderr]: [OwnedFd; 3]) -> Command {
-        #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
-        let mut command = Command::new(&self.program);
-        command
-            .args(&self.args)
-            .env_clear()
-            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        let mut command = self.command(&self.program, &self.args);
         command.stdin(Stdio::from(stdin)).stdout(Stdio::from(stdout)).stderr(Stdio::from(stderr));
         if let Some(dir) = &self.cwd {
             command.current_dir(dir);
@@ -82,11 +79,17 @@ impl LaunchSpec {
     /// The cleanup command, if there is one.
     pub(crate) fn cleanup_command(&self) -> Option<Command> {
         let (program, args) = self.cleanup.split_first()?;
-        #[expect(clippy::disallowed_methods, reason = "the cleanup command of a server")]
-        let mut command = Command::new(program);
-        command.args(args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        let mut command = self.command(program, args);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Some(command)
+    }
+
+    /// A command with the environment of the server.
+    fn command(&self, program: &OsStr, args: &[OsString]) -> Command {
+        #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
+        let mut command = Command::new(program);
+        command.args(args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
     }
 
     fn reject_nul_bytes(&self) -> Result<(), SpawnError> {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use toolrack_transport::Redactor;
 
 use crate::launch_spec::EnvInheritance;
@@ -72,7 +73,7 @@ pub enum Guardian {
 }
 
 /// How long each step of the shutdown may take before the next one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShutdownTimeouts {
     /// The time after the server's stdin was closed, before SIGTERM.
     pub close_stdin: Duration,

@@ -21,75 +21,40 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// The environment variable with the process tag.
 pub(crate) const TAG_VARIABLE: &str = "TOOLRACK_RUN";
 
-/// The owner that a tag names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Owner {
-    boot: String,
-    namespace: String,
-    pid: u32,
-    started: u64,
-}
-
-impl Owner {
-    /// This process, or `None` where the system does not provide the details.
-    pub(crate) fn current() -> Option<&'static Owner> {
-        static CURRENT: OnceLock<Option<Owner>> = OnceLock::new();
-        CURRENT.get_or_init(|| Owner::from_pid(std::process::id())).as_ref()
-    }
-
-    fn from_pid(pid: u32) -> Option<Owner> {
+/// The start of every tag of this boot and pid namespace, or `None` where the system does not provide the details.
+fn tag_scope() -> Option<&'static str> {
+    static SCOPE: OnceLock<Option<String>> = OnceLock::new();
+    let scope = SCOPE.get_or_init(|| {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
         let namespace = namespace.to_str()?.trim_matches(|digit: char| !digit.is_ascii_digit());
-        Some(Owner {
-            boot: boot.trim().split('-').next()?.to_owned(),
-            namespace: namespace.to_owned(),
-            pid,
-            started: start_time(pid)?,
-        })
-    }
-
-    /// Whether the owner is gone. Only known for an owner of this boot and pid namespace.
-    pub(crate) fn is_gone(&self) -> bool {
-        let Some(here) = Owner::current() else { return false };
-        self.boot == here.boot
-            && self.namespace == here.namespace
-            && start_time(self.pid) != Some(self.started)
-    }
-}
-
-/// Whether a tag names an owner that is known to be gone.
-pub fn is_orphaned(tag: &str) -> bool {
-    parse_tag(tag).is_some_and(|owner| owner.is_gone())
+        Some(format!("1.{}.{namespace}.", boot.trim().split('-').next()?))
+    });
+    scope.as_deref()
 }
 
 /// Creates a unique tag that names this process as owner.
 pub fn new_process_tag() -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let launch = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    match Owner::current() {
-        Some(Owner { boot, namespace, pid, started }) => {
-            format!("1.{boot}.{namespace}.{pid}.{started}.{launch}")
-        }
-        None => format!("0.{}.{launch}", std::process::id()),
+    let pid = std::process::id();
+    match (tag_scope(), start_time(pid)) {
+        (Some(scope), Some(started)) => format!("{scope}{pid}.{started}.{launch}"),
+        _ => format!("0.{pid}.{launch}"),
     }
 }
 
-/// The owner that a tag names, if the tag has our format.
-pub(crate) fn parse_tag(tag: &str) -> Option<Owner> {
-    let mut parts = tag.split('.');
-    let mut part = || parts.next();
-    if part()? != "1" {
-        return None;
-    }
-    let owner = Owner {
-        boot: part()?.to_owned(),
-        namespace: part()?.to_owned(),
-        pid: part()?.parse().ok()?,
-        started: part()?.parse().ok()?,
-    };
-    let launch = part()?;
-    (launch.parse::<u64>().is_ok() && part().is_none()).then_some(owner)
+/// Whether a tag names an owner that is gone. Only known for an owner of this boot and pid namespace.
+pub fn is_orphaned(tag: &str) -> bool {
+    parse_owner(tag).is_some_and(|(pid, started)| start_time(pid) != Some(started))
+}
+
+/// The pid and start time of the owner that a tag of this boot and pid namespace names.
+fn parse_owner(tag: &str) -> Option<(u32, u64)> {
+    let mut numbers = tag.strip_prefix(tag_scope()?)?.split('.');
+    let owner = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
+    let has_launch = numbers.next()?.parse::<u64>().is_ok();
+    (has_launch && numbers.next().is_none()).then_some(owner)
 }
 
 /// When a process started, in clock ticks since the boot. `None` if there is no such process, or only its zombie.
@@ -166,25 +131,31 @@ mod tests {
     fn process_tag_names_its_owner() {
         let (first, second) = (new_process_tag(), new_process_tag());
         assert_ne!(first, second);
-        assert_eq!(parse_tag(&first).as_ref(), Owner::current());
-        assert_eq!(parse_tag(&first), parse_tag(&second));
+        let pid = std::process::id();
+        assert_eq!(parse_owner(&first), Some((pid, start_time(pid).unwrap())));
+        assert_eq!(parse_owner(&first), parse_owner(&second));
     }
 
     #[test]
     fn owner_is_gone_only_in_the_same_boot_and_namespace() {
-        let here = Owner::current().unwrap().clone();
-        let gone = |owner: Owner| owner.is_gone();
-        assert!(!gone(here.clone()));
-        assert!(gone(Owner { started: here.started + 1, ..here.clone() }));
-        assert!(gone(Owner { pid: u32::MAX, ..here.clone() }));
-        assert!(!gone(Owner { pid: u32::MAX, boot: "other".to_owned(), ..here.clone() }));
-        assert!(!gone(Owner { pid: u32::MAX, namespace: "1".to_owned(), ..here }));
+        let (scope, pid) = (tag_scope().unwrap(), std::process::id());
+        let started = start_time(pid).unwrap();
+        assert!(!is_orphaned(&format!("{scope}{pid}.{started}.1")));
+        assert!(is_orphaned(&format!("{scope}{pid}.{}.1", started + 1)));
+        assert!(is_orphaned(&format!("{scope}{}.{started}.1", u32::MAX)));
+        let parts: Vec<&str> = scope.split('.').collect();
+        assert!(!is_orphaned(&format!("1.other.{}.{}.{started}.1", parts[2], u32::MAX)));
+        assert!(!is_orphaned(&format!("1.{}.1.{}.{started}.1", parts[1], u32::MAX)));
     }
 
     #[test]
     fn invalid_process_tags_are_rejected() {
-        for tag in ["", "1", "0.12.1", "1.b.n.x.1.1", "1.b.n.1.1", "1.b.n.1.1.1.1", "2.b.n.1.1.1"] {
-            assert_eq!(parse_tag(tag), None, "{tag}");
+        let scope = tag_scope().unwrap();
+        for numbers in ["", "x.1.1", "1.x.1", "1.1", "1.1.x", "1.1.1.1"] {
+            assert_eq!(parse_owner(&format!("{scope}{numbers}")), None, "{numbers}");
+        }
+        for tag in ["", "1", "0.12.1", &scope.replace("1.", "2."), "1.b.n.1.1.1"] {
+            assert_eq!(parse_owner(tag), None, "{tag}");
         }
     }
 

@@ -10,7 +10,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
-use std::process;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
@@ -89,8 +88,8 @@ impl ServerProcess {
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             #[cfg(target_os = "linux")]
-            ServerProcess::Guarded(process) => process.pid(),
-            ServerProcess::Group(group) => group.pid(),
+            ServerProcess::Guarded(process) => process.guardian.id(),
+            ServerProcess::Group(group) => group.child.id(),
         }
     }
 
@@ -146,7 +145,7 @@ fn enlarge(_pipe: &io::PipeReader) {}
 
 /// The error for a program that the system did not execute.
 pub(crate) fn exec_error(spec: &LaunchSpec, error: io::Error) -> TransportError {
-    TransportError::Spawn(SpawnError::ExecFailed { program: spec.program.clone(), error })
+    TransportError::Spawn(SpawnError::ExecFailed { program: spec.program.clone().into(), error })
 }
 
 /// How often a process group is checked after its server has exited.
@@ -161,7 +160,7 @@ pub(crate) struct ProcessGroup {
     group: KillOnDrop,
     shutdown: Shutdown,
     timer: Option<Instant>,
-    cleanup: Cleanup,
+    cleanup: Option<Command>,
 }
 
 /// A process group that is killed on drop.
@@ -173,15 +172,11 @@ fn start_group(spec: &LaunchSpec, pipes: [OwnedFd; 3]) -> Result<ProcessGroup, T
     let started = command.process_group(0).spawn();
     let child = started.map_err(|error| exec_error(spec, error))?;
     let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    let (group, cleanup) = (KillOnDrop(pid), Cleanup::new(spec));
+    let (group, cleanup) = (KillOnDrop(pid), spec.cleanup_command().map(Command::from));
     Ok(ProcessGroup { child, group, shutdown: Shutdown::new(), timer: None, cleanup })
 }
 
 impl ProcessGroup {
-    pub(crate) fn pid(&self) -> Option<u32> {
-        self.child.id()
-    }
-
     pub(crate) async fn supervise(
         mut self,
         mut desired: watch::Receiver<DesiredState>,
@@ -191,7 +186,9 @@ impl ProcessGroup {
         loop {
             tokio::select! {
                 status = self.child.wait(), if exit.is_none() => {
-                    let status = status.map_or(ExitStatus::Unknown, exit_status);
+                    let status = status.map_or(ExitStatus::Unknown, |status| {
+                        exit_status(status.code(), status.signal())
+                    });
                     exit = Some(status);
                     report(ProcessState::Exited(status));
                     self.handle(Event::ServerExited);
@@ -204,7 +201,7 @@ impl ProcessGroup {
                         DesiredState::Abandoned => {
                             self.group.signal(Signal::KILL);
                             let _exited = self.child.wait().await;
-                            return self.cleanup.run().await;
+                            return run_cleanup(self.cleanup).await;
                         }
                     }
                 }
@@ -218,7 +215,7 @@ impl ProcessGroup {
             if let Some(status) = exit.filter(|_| self.group.is_empty()) {
                 // The id of an empty group can be reused, so it must not be signaled any more.
                 self.group.0 = None;
-                self.cleanup.run().await;
+                run_cleanup(self.cleanup).await;
                 report(ProcessState::Gone(status));
                 return;
             }
@@ -251,8 +248,9 @@ impl Drop for KillOnDrop {
     }
 }
 
-fn exit_status(status: process::ExitStatus) -> ExitStatus {
-    match (status.code(), status.signal()) {
+/// The exit status of a process that returned `code`, or that `signal` killed.
+pub(crate) fn exit_status(code: Option<i32>, signal: Option<i32>) -> ExitStatus {
+    match (code, signal) {
         (Some(code), _) => ExitStatus::Code(code),
         (None, Some(signal)) => ExitStatus::Signal(signal),
         (None, None) => ExitStatus::Unknown,
@@ -269,22 +267,13 @@ async fn sleep_until_some(instant: Option<Instant>) {
 /// How long the cleanup command may run. A caller of `close` waits for a shorter time.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The cleanup command of a server, until it is run. Used where no guardian runs it.
-#[derive(Debug)]
-pub(crate) struct Cleanup(Option<Command>);
-
-impl Cleanup {
-    pub(crate) fn new(spec: &LaunchSpec) -> Self {
-        Self(spec.cleanup_command().map(Command::from))
-    }
-
-    /// Runs the command once. If it fails, the next orphan cleanup finds its targets.
-    pub(crate) async fn run(&mut self) {
-        let Some(mut command) = self.0.take() else { return };
-        let Ok(mut child) = command.kill_on_drop(true).spawn() else { return };
-        if timeout(CLEANUP_TIMEOUT, child.wait()).await.is_err() {
-            tracing::warn!("cleanup command timed out");
-        }
+/// Runs the cleanup command of a server, where no guardian runs it. If it fails, the next orphan cleanup finds its
+/// targets.
+pub(crate) async fn run_cleanup(command: Option<Command>) {
+    let Some(mut command) = command else { return };
+    let Ok(mut child) = command.kill_on_drop(true).spawn() else { return };
+    if timeout(CLEANUP_TIMEOUT, child.wait()).await.is_err() {
+        tracing::warn!("cleanup command timed out");
     }
 }
 
@@ -294,8 +283,12 @@ mod tests {
 
     #[test]
     fn wait_status_is_converted() {
-        assert_eq!(exit_status(process::ExitStatus::from_raw(3 << 8)), ExitStatus::Code(3));
-        assert_eq!(exit_status(process::ExitStatus::from_raw(9)), ExitStatus::Signal(9));
+        let check = |raw: i32, expected| {
+            let status = std::process::ExitStatus::from_raw(raw);
+            assert_eq!(exit_status(status.code(), status.signal()), expected);
+        };
+        check(3 << 8, ExitStatus::Code(3));
+        check(9, ExitStatus::Signal(9));
     }
 
     #[test]

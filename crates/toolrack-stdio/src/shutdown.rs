@@ -30,7 +30,6 @@ enum ShutdownState {
     StdinClosed,
     Terminating,
     Killing,
-    Gone,
 }
 
 /// An input of the state machine.
@@ -42,8 +41,6 @@ pub(crate) enum Event {
     Abandoned,
     /// The server exited; processes that it started may be left.
     ServerExited,
-    /// No process is left.
-    NothingLeft,
     /// The timer of the last action expired.
     TimerExpired,
 }
@@ -66,11 +63,6 @@ impl Shutdown {
     /// The next action. `None`: do nothing, and a running timer keeps running.
     pub(crate) fn step(&mut self, event: Event) -> Option<Action> {
         let (state, signal, wait) = match (event, self.state) {
-            (_, ShutdownState::Gone) => return None,
-            (Event::NothingLeft, _) => {
-                self.state = ShutdownState::Gone;
-                return None;
-            }
             (Event::Stop(timeouts), ShutdownState::Running) => {
                 self.timeouts = timeouts;
                 (ShutdownState::StdinClosed, None, timeouts.close_stdin)
@@ -129,21 +121,15 @@ mod tests {
 
     #[test]
     fn cooperative_server_is_never_signaled() {
-        check(&[STOP, Event::NothingLeft], "wait 2s, -");
-        check(&[Event::Abandoned, Event::NothingLeft], "wait 200ms, -");
+        check(&[STOP], "wait 2s");
+        check(&[Event::Abandoned], "wait 200ms");
     }
 
     #[test]
     fn unresponsive_server_is_killed() {
         check(
-            &[
-                STOP,
-                Event::TimerExpired,
-                Event::TimerExpired,
-                Event::TimerExpired,
-                Event::NothingLeft,
-            ],
-            "wait 2s, term 3s, kill 10ms, kill 10ms, -",
+            &[STOP, Event::TimerExpired, Event::TimerExpired, Event::TimerExpired],
+            "wait 2s, term 3s, kill 10ms, kill 10ms",
         );
     }
 
@@ -162,10 +148,7 @@ mod tests {
 
     #[test]
     fn processes_left_by_the_server_are_ended() {
-        check(
-            &[Event::ServerExited, Event::TimerExpired, Event::NothingLeft],
-            "term 200ms, kill 10ms, -",
-        );
+        check(&[Event::ServerExited, Event::TimerExpired], "term 200ms, kill 10ms");
         check(
             &[STOP, Event::ServerExited, Event::Abandoned, Event::TimerExpired],
             "wait 2s, term 200ms, wait 300ms, kill 10ms",
@@ -176,6 +159,5 @@ mod tests {
     fn repeated_events_have_no_effect() {
         check(&[STOP, STOP], "wait 2s, -");
         check(&[Event::TimerExpired], "-");
-        check(&[STOP, Event::NothingLeft, STOP, Event::TimerExpired], "wait 2s, -, -, -");
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::net::unix::pipe::Receiver;
 use toolrack_transport::Redactor;
 
@@ -42,38 +42,27 @@ impl StderrTail {
 
     /// Adds bytes and calls `on_line` for every line that they complete.
     pub(crate) fn feed(&self, mut bytes: &[u8], on_line: &mut dyn FnMut(&str)) {
-        let mut ring = self.ring();
+        let mut ring = self.ring.lock();
         while !bytes.is_empty() {
             let room = LINE_BYTES - ring.partial.len();
             let piece = bytes.get(..room).unwrap_or(bytes);
-            match memchr::memchr(b'\n', piece) {
-                Some(end) => {
-                    ring.partial.extend_from_slice(piece.get(..end).unwrap_or_default());
-                    bytes = bytes.get(end + 1..).unwrap_or_default();
-                    ring.complete(&self.redactor, on_line);
-                }
-                None => {
-                    ring.partial.extend_from_slice(piece);
-                    bytes = bytes.get(piece.len()..).unwrap_or_default();
-                    if ring.partial.len() == LINE_BYTES {
-                        ring.complete(&self.redactor, on_line);
-                    }
-                }
+            let line_break = memchr::memchr(b'\n', piece);
+            let end = line_break.unwrap_or(piece.len());
+            ring.partial.extend_from_slice(piece.get(..end).unwrap_or_default());
+            bytes = bytes.get(line_break.map_or(end, |end| end + 1)..).unwrap_or_default();
+            if line_break.is_some() || ring.partial.len() == LINE_BYTES {
+                ring.complete(&self.redactor, on_line);
             }
         }
     }
 
     /// The last lines, oldest first, including an unfinished one.
     pub(crate) fn tail(&self, n_lines: usize) -> Arc<[String]> {
-        let ring = self.ring();
+        let ring = self.ring.lock();
         let unfinished = (!ring.partial.is_empty()).then(|| to_text(&ring.partial, &self.redactor));
         let lines: Vec<String> = ring.lines.iter().cloned().chain(unfinished).collect();
         let first = lines.len().saturating_sub(n_lines);
         lines.into_iter().skip(first).collect()
-    }
-
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock()
     }
 }
 
@@ -128,7 +117,7 @@ mod tests {
             feed(&stderr, &"no line break ".repeat(1000));
             feed(&stderr, &"short\n".repeat(1000));
         }
-        let ring = stderr.ring();
+        let ring = stderr.ring.lock();
         assert!(ring.n_bytes <= KEPT_BYTES && ring.lines.len() <= KEPT_LINES);
         assert!(ring.partial.len() <= LINE_BYTES);
         assert_eq!(ring.n_bytes, ring.lines.iter().map(String::len).sum::<usize>());

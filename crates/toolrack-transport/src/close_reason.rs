@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::TransportError;
 
 /// Why a transport closed. Every pending request fails with the same reason.
@@ -32,7 +34,7 @@ pub struct ProcessExit {
 }
 
 /// How a process exited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitStatus {
     /// It returned this exit code.
     Code(i32),

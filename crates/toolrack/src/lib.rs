@@ -133,8 +133,8 @@ pub mod auth {
         Audience, AuthSettings, AuthorizationResponse, Authorizer, Browser, ClientAuth,
         FileTokenStore, Grant, IdTokenSource, IdentityProvider, LoginFuture, LoginRequest,
         LoginStatus, MemoryTokenStore, Network, PastedRedirect, PreRegisteredClient, PreparedLogin,
-        RedactingTokenStore, Secret, SigningAlgorithm, StaticBearer, StoreError, StoreLock,
-        StoredCredentials, SystemBrowser, TokenStore, UrlOpener,
+        Secret, SigningAlgorithm, StaticBearer, StoreError, StoreLock, StoredCredentials,
+        SystemBrowser, TokenStore, UrlOpener,
     };
 }
 

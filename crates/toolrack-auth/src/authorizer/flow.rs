@@ -9,7 +9,6 @@
 //! not read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -87,8 +86,8 @@ impl AuthFlow {
         let mut credential = self.cached();
         if credential == CachedCredential::Obtain {
             let credentials = self.load().await?;
-            match self.usable_grant(&credentials) {
-                Some(grant) if grant.is_stale(now(), self.settings().leeway) => {
+            match self.configured_grant(&credentials) {
+                Some(grant) if !grant.is_usable(None, now(), self.settings().leeway) => {
                     self.refresh(None).await?;
                 }
                 Some(grant) => self.token_cache.set(grant),
@@ -184,11 +183,11 @@ impl AuthFlow {
         }
         if self.settings().grant.needs_user() && self.browser.is_none() {
             // The next login requests them: no user is there to grant them now.
-            let mut lock = self.store.lock(&self.key).await?;
-            let mut credentials = lock.load().await?.unwrap_or_default();
+            let lock = self.store.lock(&self.key).await?;
+            let mut credentials = self.load().await?;
             credentials.pending_scopes = union_scopes(&credentials.pending_scopes, missing);
-            lock.save(Some(&credentials)).await?;
-            return Err(self.login_needed_error(format_args!(
+            self.save(&lock, &credentials).await?;
+            return Err(login_needed(format_args!(
                 "the server requests more scopes ({scope_list})"
             )));
         }
@@ -207,9 +206,9 @@ impl AuthFlow {
 
     pub(super) async fn logout(&self) -> Result<(), AuthError> {
         let _guard = self.lock_flow().await?;
-        let mut lock = self.store.lock(&self.key).await?;
-        let credentials = lock.load().await?.unwrap_or_default();
-        lock.save(None).await?;
+        let lock = self.store.lock(&self.key).await?;
+        let credentials = self.load().await?;
+        self.store.save(&lock, None).await?;
         // Revocation is a network request; it does not need the lock.
         drop(lock);
         self.token_cache.clear();
@@ -220,7 +219,7 @@ impl AuthFlow {
 
     pub(super) async fn status(&self) -> Result<LoginStatus, AuthError> {
         let credentials = self.load().await?;
-        let Some(grant) = self.usable_grant(&credentials) else {
+        let Some(grant) = self.configured_grant(&credentials) else {
             return Ok(LoginStatus::LoggedOut);
         };
         Ok(LoginStatus::LoggedIn {
@@ -236,18 +235,25 @@ impl AuthFlow {
         &self.requester.settings
     }
 
-    fn login_needed_error(&self, reason: impl std::fmt::Display) -> AuthError {
-        let name = self.settings().server_name.as_deref().unwrap_or(&self.key);
-        login_needed(format_args!("{reason}; run `toolrack login {name}`"))
-    }
-
     async fn lock_flow(&self) -> Result<SemaphorePermit<'_>, AuthError> {
         self.permit.acquire().await.map_err(|_closed| unreachable("the program is shutting down"))
     }
 
-    /// The stored credentials, read without the lock.
+    /// The stored credentials. To change them, read them under the lock.
     async fn load(&self) -> Result<StoredCredentials, AuthError> {
-        Ok(self.store.load(&self.key).await?.unwrap_or_default())
+        let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+        credentials.add_secrets_to(&self.settings().redactor, &self.key);
+        Ok(credentials)
+    }
+
+    async fn save(
+        &self,
+        lock: &StoreLock,
+        credentials: &StoredCredentials,
+    ) -> Result<(), AuthError> {
+        // Before saving: another process may use the secret as soon as it is stored.
+        credentials.add_secrets_to(&self.settings().redactor, &self.key);
+        Ok(self.store.save(lock, Some(credentials)).await?)
     }
 
     /// Obtains a token with the configured grant from the discovered authorization server.
@@ -265,12 +271,12 @@ impl AuthFlow {
         let issuer = source.issuer.clone();
         let (client, grant) = if settings.grant.needs_user() {
             let Some(browser) = self.browser.as_deref() else {
-                return Err(self.login_needed_error("not logged in"));
+                return Err(login_needed("not logged in"));
             };
             if trigger == LoginTrigger::Challenge
                 && !self.attempts.lock().allow_login(Instant::now())
             {
-                return Err(self.login_needed_error("the server keeps requesting a login"));
+                return Err(login_needed("the server keeps requesting a login"));
             }
             let (client, grant) = log_in(requester, browser, found, source, &credentials).await?;
             (Some(client), grant)
@@ -282,8 +288,8 @@ impl AuthFlow {
         };
         // The lock is taken only now: a user may take minutes to log in, and other processes must not wait for
         // that. So the credentials are read again.
-        let mut lock = self.store.lock(&self.key).await?;
-        let mut credentials = lock.load().await?.unwrap_or_default();
+        let lock = self.store.lock(&self.key).await?;
+        let mut credentials = self.load().await?;
         if settings.pre_registered.is_some() {
             credentials.client_binding =
                 Some(ClientBinding { client_id: grant.client_id.clone(), issuer });
@@ -294,7 +300,7 @@ impl AuthFlow {
         self.token_cache.set(&grant);
         credentials.pending_scopes.clear();
         credentials.grant = Some(grant);
-        Ok(lock.save(Some(&credentials)).await?)
+        self.save(&lock, &credentials).await
     }
 
     fn scopes(
@@ -328,46 +334,42 @@ impl AuthFlow {
         }
         // Without the lock: reading is safe, and a newer token saves the wait for it.
         let credentials = self.load().await?;
-        match self.token_action(&credentials, rejected) {
-            TokenAction::Use(grant) => {
-                self.token_cache.set(grant);
-                Ok(true)
-            }
-            TokenAction::None | TokenAction::Refresh(_) => Ok(false),
+        let (stored, leeway) = (self.configured_grant(&credentials), self.settings().leeway);
+        let newer = stored.filter(|grant| grant.is_usable(rejected, now(), leeway));
+        if let Some(grant) = newer {
+            self.token_cache.set(grant);
         }
+        Ok(newer.is_some())
     }
 
     /// Refreshes the token under the lock, or takes the newer one of another process.
     /// Afterwards the cache has a token, or is empty if the user must log in again.
     async fn refresh(&self, rejected: Option<&Authorization>) -> Result<(), AuthError> {
         // Held during the token request: other processes wait here, and then find the new token.
-        let mut lock = self.store.lock(&self.key).await?;
+        let lock = self.store.lock(&self.key).await?;
         // Read again under the lock: another process may have used up the refresh token meanwhile.
-        let mut credentials = lock.load().await?.unwrap_or_default();
-        let grant = match self.token_action(&credentials, rejected) {
-            TokenAction::Refresh(grant) => grant.clone(),
-            TokenAction::Use(grant) => {
-                self.token_cache.set(grant);
-                return Ok(());
-            }
-            TokenAction::None => {
-                self.token_cache.clear();
-                return Ok(());
-            }
+        let mut credentials = self.load().await?;
+        let Some(grant) = self.configured_grant(&credentials).cloned() else {
+            self.token_cache.clear();
+            return Ok(());
         };
+        if grant.is_usable(rejected, now(), self.settings().leeway) {
+            self.token_cache.set(&grant);
+            return Ok(());
+        }
         match self.requester.refresh(&credentials, &grant).await {
             Ok(Some(next)) => {
                 // Before saving: if that fails, this process can still use the token.
                 self.token_cache.set(&next);
                 credentials.grant = Some(next);
-                lock.save(Some(&credentials)).await?;
+                self.save(&lock, &credentials).await?;
             }
             Ok(None) => self.token_cache.clear(),
             // May be temporary, so the stored grant stays.
             Err(TokenError::Other(error)) => return Err(error),
             Err(error) => {
                 self.token_cache.clear();
-                self.discard_grant(lock, &grant, &error).await?;
+                self.discard_grant(&lock, &grant, &error).await?;
             }
         }
         Ok(())
@@ -376,15 +378,15 @@ impl AuthFlow {
     /// Removes an expired grant, if it is still the stored one.
     async fn discard_grant(
         &self,
-        mut lock: Box<dyn StoreLock>,
+        lock: &StoreLock,
         expired: &StoredGrant,
         error: &TokenError,
     ) -> Result<(), AuthError> {
-        let mut credentials = lock.load().await?.unwrap_or_default();
+        let mut credentials = self.load().await?;
         let stored = credentials.grant.as_ref();
         if stored.is_none_or(|stored| stored.refresh_token != expired.refresh_token) {
             // A program that ignores the lock has stored a newer grant.
-            if let Some(grant) = self.usable_grant(&credentials) {
+            if let Some(grant) = self.configured_grant(&credentials) {
                 self.token_cache.set(grant);
             }
             return Ok(());
@@ -398,7 +400,7 @@ impl AuthFlow {
         // The next login requests the scopes of the lost grant again.
         credentials.pending_scopes =
             union_scopes(&credentials.pending_scopes, &expired.source.requested);
-        Ok(lock.save(Some(&credentials)).await?)
+        self.save(lock, &credentials).await
     }
 
     /// The stored grant, if it is from the discovered authorization server and for the same resource.
@@ -407,13 +409,13 @@ impl AuthFlow {
         found: &Discovered,
         credentials: &'a StoredCredentials,
     ) -> Option<&'a StoredGrant> {
-        self.usable_grant(credentials).filter(|grant| {
+        self.configured_grant(credentials).filter(|grant| {
             grant.source.issuer == found.metadata.issuer && grant.source.resource == found.resource
         })
     }
 
     /// The stored grant, if it is for this server and for the configured client.
-    fn usable_grant<'a>(&self, credentials: &'a StoredCredentials) -> Option<&'a StoredGrant> {
+    fn configured_grant<'a>(&self, credentials: &'a StoredCredentials) -> Option<&'a StoredGrant> {
         let grant = credentials.grant.as_ref()?;
         // After a change of the configured client, the token of the old client must not be sent.
         let is_same_client = self.settings().pre_registered.as_ref().is_none_or(|client| {
@@ -421,15 +423,6 @@ impl AuthFlow {
                 && client.issuer.as_ref().is_none_or(|issuer| *issuer == grant.source.issuer)
         });
         (is_same_client && resource_covers(&grant.source.resource, &self.server)).then_some(grant)
-    }
-
-    fn token_action<'a>(
-        &self,
-        credentials: &'a StoredCredentials,
-        rejected: Option<&Authorization>,
-    ) -> TokenAction<'a> {
-        let grant = self.usable_grant(credentials);
-        TokenAction::for_grant(grant, rejected, now(), self.settings().leeway)
     }
 
     /// Revokes the token at the authorization server. Best effort: the local copy is already gone.
@@ -445,55 +438,5 @@ impl AuthFlow {
         if let Err(error) = http.post(&url, FORM, form.encode(), header.as_ref()).await {
             tracing::debug!(%error, "could not revoke the token");
         }
-    }
-}
-
-/// What to do with the stored token.
-#[derive(Debug, PartialEq, Eq)]
-enum TokenAction<'a> {
-    /// There is none.
-    None,
-    /// Use it: it is fresh and was not rejected.
-    Use(&'a StoredGrant),
-    /// Obtain the next one.
-    Refresh(&'a StoredGrant),
-}
-
-impl<'a> TokenAction<'a> {
-    /// Decides what to do. A stored token other than `rejected` was obtained by another process meanwhile.
-    fn for_grant(
-        stored: Option<&'a StoredGrant>,
-        rejected: Option<&Authorization>,
-        now: u64,
-        leeway: Duration,
-    ) -> Self {
-        let Some(grant) = stored else { return Self::None };
-        if Some(&grant.authorization()) == rejected || grant.is_stale(now, leeway) {
-            return Self::Refresh(grant);
-        }
-        Self::Use(grant)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stored_credentials::tests::grant;
-
-    #[test]
-    fn newer_stored_token_is_used() {
-        let stored = grant(1_000, Some(2_000));
-        let (same, older) = (Authorization::bearer("acc3ss"), Authorization::bearer("older"));
-        let check =
-            |stored: Option<&StoredGrant>, rejected: Option<&Authorization>, now, expected| {
-                let action = TokenAction::for_grant(stored, rejected, now, Duration::ZERO);
-                assert_eq!(action, expected);
-            };
-        check(None, None, 1_500, TokenAction::None);
-        check(Some(&stored), None, 1_500, TokenAction::Use(&stored));
-        check(Some(&stored), None, 2_001, TokenAction::Refresh(&stored));
-        check(Some(&stored), Some(&older), 1_500, TokenAction::Use(&stored));
-        check(Some(&stored), Some(&older), 2_001, TokenAction::Refresh(&stored));
-        check(Some(&stored), Some(&same), 1_500, TokenAction::Refresh(&stored));
     }
 }

@@ -12,6 +12,14 @@ fn browser() -> SystemBrowser {
     SystemBrowser::new(Arc::new(|_url| Ok(())))
 }
 
+#[test]
+fn redirect_matches_by_its_state_alone() {
+    assert!(request().matches_redirect("state=s1&error=x"));
+    assert!(!request().matches_redirect("state=s2"));
+    let without_state = LoginRequest { state: Secret::new(""), ..request() };
+    assert!(!without_state.matches_redirect("code=c"));
+}
+
 /// Sends a request and returns the whole response.
 async fn send_request(port: u16, head: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -72,7 +80,8 @@ async fn failed_login_is_shown_in_the_browser() {
 
 #[tokio::test]
 async fn oversize_callback_request_is_closed() {
-    let login = browser().with_timeout(Duration::from_millis(300)).prepare(None).await.unwrap();
+    let impatient = SystemBrowser { login_timeout: Duration::from_millis(300), ..browser() };
+    let login = impatient.prepare(None).await.unwrap();
     let port = port_of(&login);
     let long = format!("GET /callback?state=s1&x={} HTTP/1.1", "x".repeat(MAX_REQUEST_BYTES));
     let (outcome, answer) = tokio::join!((login.run)(request()), send_request(port, &long));

@@ -54,8 +54,8 @@ fn check(
         ..Default::default()
     };
     let found = match choose_client(settings, &metadata(offers), &credentials, REDIRECT, 100) {
-        Ok(ClientChoice::Use(client)) => client.id,
-        Ok(ClientChoice::Register(_)) => "register".to_owned(),
+        Ok(Some(client)) => client.id,
+        Ok(None) => "register".to_owned(),
         Err(AuthError::Untrusted { .. }) => "untrusted".to_owned(),
         Err(AuthError::Unregistered { .. }) => "ask".to_owned(),
         Err(other) => panic!("{other:?}"),

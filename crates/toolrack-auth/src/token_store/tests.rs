@@ -24,9 +24,9 @@ async fn saved_credentials_are_private() {
     let dir = home.path().join("a/secrets");
     let store = FileTokenStore::new(&dir);
     assert_eq!(store.load(SERVER).await.unwrap(), None);
-    let mut lock = store.lock(SERVER).await.unwrap();
-    lock.save(Some(&credentials("one"))).await.unwrap();
-    lock.save(Some(&credentials("two"))).await.unwrap();
+    let lock = store.lock(SERVER).await.unwrap();
+    store.save(&lock, Some(&credentials("one"))).await.unwrap();
+    store.save(&lock, Some(&credentials("two"))).await.unwrap();
     assert_eq!(store.load(SERVER).await.unwrap(), Some(credentials("two")));
     assert_eq!(store.load("https://mcp.example:8443/").await.unwrap(), None);
     assert_eq!(mode(&dir), 0o700);
@@ -38,8 +38,8 @@ async fn saved_credentials_are_private() {
     }
     names.sort();
     assert_eq!(names, ["json", "lock"]);
-    lock.save(None).await.unwrap();
-    assert_eq!(lock.load().await.unwrap(), None);
+    store.save(&lock, None).await.unwrap();
+    assert_eq!(store.load(SERVER).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -69,12 +69,12 @@ async fn file_lock_is_exclusive_and_times_out() {
 async fn malformed_credentials_can_be_replaced() {
     let home = tempfile::tempdir().unwrap();
     let store = FileTokenStore::new(home.path());
-    let mut lock = store.lock(SERVER).await.unwrap();
+    let lock = store.lock(SERVER).await.unwrap();
     let mut file =
         private_options().write(true).create(true).truncate(true).open(store.path(SERVER)).unwrap();
     file.write_all(b"{\"grant\": 7").unwrap();
     assert_eq!(store.load(SERVER).await.unwrap(), None);
-    lock.save(Some(&credentials("new"))).await.unwrap();
+    store.save(&lock, Some(&credentials("new"))).await.unwrap();
     assert_eq!(store.load(SERVER).await.unwrap(), Some(credentials("new")));
 }
 

@@ -37,7 +37,7 @@ impl Fixture {
 
     pub(crate) fn with(plan: OAuthPlan, settings: AuthSettings) -> Self {
         let server = OAuthServer::start(plan).unwrap();
-        let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
+        let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::default());
         let pages = Pages::default();
         let browser: Arc<dyn Browser> = Arc::new(test_browser(&pages, Duration::from_secs(20)));
         let authorizer = authorizer(&server, settings, &store, Some(browser));
@@ -89,7 +89,7 @@ pub(crate) fn test_browser(pages: &Pages, timeout_after: Duration) -> SystemBrow
         });
         Ok(())
     };
-    SystemBrowser::new(Arc::new(opener)).with_timeout(timeout_after)
+    SystemBrowser { login_timeout: timeout_after, ..SystemBrowser::new(Arc::new(opener)) }
 }
 
 pub(crate) fn pre_registered(id: &str, secret: &str, issuer: Option<&str>) -> AuthSettings {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use toolrack_auth::AuthSettings;
 use toolrack_testkit::LogCapture;
 use toolrack_testkit::oauth::{Fault, OAuthPlan};
+use toolrack_transport::{Credentials as _, Redactor};
 
 use crate::fixture::{Fixture, call, plan, pre_registered};
 
@@ -28,8 +29,7 @@ async fn no_secret_is_shown() {
         let outcome = fixture.call("tools/list").await;
         write!(output, "{outcome:?} {:?} ", fixture.authorizer).unwrap();
         let without_browser = fixture.another_process(AuthSettings::default());
-        let plan_with_client =
-            toolrack_transport::Credentials::obtain(without_browser.as_ref()).await;
+        let plan_with_client = without_browser.obtain().await;
         write!(output, "{plan_with_client:?} ").unwrap();
         fixture.server.revoke_all();
         let outcome = call(&fixture.server.url(), &without_browser, "tools/list").await;
@@ -54,4 +54,22 @@ async fn no_secret_is_shown() {
     let output = output.replace("client-s3cret", "client");
     let at = output.find("s3cret").map(|at| &output[at.saturating_sub(200)..at + 20]);
     assert_eq!(at, None);
+}
+
+#[tokio::test]
+async fn saved_and_loaded_tokens_are_redacted() {
+    let (saved, loaded) = (Redactor::default(), Redactor::default());
+    let settings = |redactor: &Redactor| AuthSettings {
+        redactor: redactor.clone(),
+        ..AuthSettings::default()
+    };
+    let fixture = Fixture::with(plan(&[]), settings(&saved));
+    fixture.call("tools/list").await.unwrap();
+    let token = fixture.authorizer.obtain().await.unwrap().unwrap();
+    let other = fixture.another_process(settings(&loaded));
+    assert_eq!(other.obtain().await.unwrap().as_ref(), Some(&token));
+    for redactor in [saved, loaded] {
+        let shown = redactor.redact(token.reveal());
+        assert!(shown.starts_with("Bearer [secret token of http://"), "{shown}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use toolrack_auth::{
     AuthSettings, MemoryTokenStore, StoreError, StoreLock, StoredCredentials, TokenStore,
 };
@@ -65,7 +66,7 @@ async fn expired_login_is_renewed_or_reported() {
     fixture.server.revoke_all();
     let error = call(&fixture.server.url(), &without_browser, "tools/list").await.unwrap_err();
     assert_eq!(kind(&error), "login needed");
-    assert!(error.to_string().contains("`toolrack login http://127.0.0.1"), "{error}");
+    assert!(error.to_string().contains("not logged in"), "{error}");
     fixture.call("tools/list").await.unwrap();
     assert_eq!(fixture.server.stats().logins, 2);
     // The expiry seen by the process without a browser did not affect the new login.
@@ -143,24 +144,19 @@ async fn token_is_used_for_its_server_only() {
     // Nor for another client of the same server.
     let other_client = fixture.another_process(crate::fixture::pre_registered("else", "", None));
     assert_eq!(other_client.obtain().await, Ok(None));
-    let empty: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
+    let empty: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::default());
     let other_store = authorizer(&fixture.server, AuthSettings::default(), &empty, None);
     assert_eq!(other_store.obtain().await, Ok(None));
 }
 
 /// A store in which another writer ignores the lock and writes between two reads of the lock's holder.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct MeddledStore {
     store: MemoryTokenStore,
     server: String,
     newer: StoredCredentials,
-}
-
-#[derive(Debug)]
-struct MeddledLock {
-    lock: Box<dyn StoreLock>,
-    newer: StoredCredentials,
-    n_loads: u32,
+    /// Reads since the lock was taken.
+    n_loads: Mutex<Option<u32>>,
 }
 
 impl TokenStore for MeddledStore {
@@ -168,38 +164,31 @@ impl TokenStore for MeddledStore {
         &'a self,
         server: &'a str,
     ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
-        self.store.load(server)
-    }
-
-    fn lock<'a>(
-        &'a self,
-        server: &'a str,
-    ) -> BoxFuture<'a, Result<Box<dyn StoreLock>, StoreError>> {
         Box::pin(async move {
-            assert_eq!(server, self.server);
-            let lock = self.store.lock(server).await?;
-            let newer = self.newer.clone();
-            Ok(Box::new(MeddledLock { lock, newer, n_loads: 0 }) as Box<dyn StoreLock>)
+            let n_loads = {
+                let mut n_loads = self.n_loads.lock();
+                *n_loads = n_loads.map(|n| n + 1);
+                *n_loads
+            };
+            if n_loads == Some(2) {
+                self.store.save(&StoreLock::new(server, ()), Some(&self.newer)).await?;
+            }
+            self.store.load(server).await
         })
     }
-}
 
-impl StoreLock for MeddledLock {
-    fn load(&mut self) -> BoxFuture<'_, Result<Option<StoredCredentials>, StoreError>> {
-        Box::pin(async {
-            self.n_loads += 1;
-            if self.n_loads == 2 {
-                self.lock.save(Some(&self.newer)).await?;
-            }
-            self.lock.load().await
-        })
+    fn lock<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<StoreLock, StoreError>> {
+        assert_eq!(server, self.server);
+        *self.n_loads.lock() = Some(0);
+        self.store.lock(server)
     }
 
     fn save<'a>(
-        &'a mut self,
+        &'a self,
+        lock: &'a StoreLock,
         credentials: Option<&'a StoredCredentials>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.lock.save(credentials)
+        self.store.save(lock, credentials)
     }
 }
 
@@ -207,10 +196,12 @@ impl StoreLock for MeddledLock {
 async fn newer_login_survives_expiry_of_an_older_one() {
     let fixture = Fixture::new(&[]);
     let server = fixture.server.url();
-    let store = MemoryTokenStore::new();
+    let store = MemoryTokenStore::default();
     fixture.call("tools/list").await.unwrap();
     let older = fixture.store.load(&server).await.unwrap();
-    store.lock(&server).await.unwrap().save(older.as_ref()).await.unwrap();
+    let lock = store.lock(&server).await.unwrap();
+    store.save(&lock, older.as_ref()).await.unwrap();
+    drop(lock);
     fixture.server.revoke_all();
     fixture.authorizer.login().await.unwrap();
     let newer = fixture.store.load(&server).await.unwrap().unwrap();
@@ -219,6 +210,7 @@ async fn newer_login_survives_expiry_of_an_older_one() {
         store: store.clone(),
         server: server.clone(),
         newer: newer.clone(),
+        n_loads: Mutex::new(None),
     });
     let without_browser = authorizer(&fixture.server, AuthSettings::default(), &meddled, None);
     call(&server, &without_browser, "tools/list").await.unwrap();

@@ -24,7 +24,7 @@ async fn call_twice(
     server: &OAuthServer,
     settings: AuthSettings,
 ) -> Result<u32, toolrack_transport::AuthError> {
-    let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::default());
     let authorizer = authorizer(server, settings, &store, None);
     call(&server.url(), &authorizer, "tools/list").await?;
     server.expire_all();
@@ -108,7 +108,7 @@ async fn client_credentials_are_not_sent_to_a_new_issuer() {
     let grant = Grant::ClientCredentials { auth: ClientAuth::Basic };
     let settings = AuthSettings { grant, ..pre_registered("me", "pw", None) };
     let server = OAuthServer::start(plan_with_client(&[])).unwrap();
-    let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
+    let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::default());
     let authorizer = authorizer(&server, settings, &store, None);
     call(&server.url(), &authorizer, "tools/list").await.unwrap();
     server.add_fault(Fault::Migrated);

@@ -28,7 +28,8 @@ async fn oauth_login_with_a_python_sdk_server() {
         thread::spawn(move || follow_redirects(&url));
         Ok(())
     };
-    let browser = Arc::new(SystemBrowser::new(Arc::new(opener)).with_timeout(TIMEOUT));
+    let browser =
+        Arc::new(SystemBrowser { login_timeout: TIMEOUT, ..SystemBrowser::new(Arc::new(opener)) });
     let (url, store) = (Url::parse(&server.url()).unwrap(), Arc::new(MemoryTokenStore::default()));
     let login = Authorizer::new(&url, AuthSettings::default(), store, Some(browser)).unwrap();
     let options = HttpOptions { credentials: Some(login), ..HttpOptions::default() };
