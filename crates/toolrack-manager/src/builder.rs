@@ -20,8 +20,7 @@ use toolrack_stdio::StdioOptions;
 use crate::connector::PackageInstaller;
 use crate::events::EventSender;
 use crate::manager::{CredentialsProvider, LaunchOptions, McpManager, Shared, WaitLimits};
-use crate::server_tools::ServerTools;
-use crate::snapshot::{Index, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::supervisor::Supervisor;
 use crate::tool_cache::{self, CachedTools, ToolCache};
 
@@ -146,17 +145,18 @@ impl ManagerBuilder {
         let tool_cache = self.tool_cache.map(|dir| ToolCache::new(dir, redactor));
         let (command_sender, commands) = mpsc::channel(COMMAND_CAPACITY);
         let (report_sender, reports) = mpsc::channel(REPORT_CAPACITY);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             version: watch::Sender::new(0),
-            events: Arc::new(EventSender::default()),
+            events: EventSender::default(),
             commands: command_sender,
             next_call_id: AtomicU64::new(0),
             names: self.names,
             wait_limits: self.wait_limits,
-            launch_options: Arc::new(self.launch_options),
+            launch_options: self.launch_options,
+            start_permits: Semaphore::new((processors * STARTS_PER_PROCESSOR).max(MIN_STARTS)),
             tool_cache,
-            no_tools: Arc::new(ServerTools::default()),
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -169,13 +169,8 @@ impl ManagerBuilder {
             shared: Arc::clone(&shared),
             reports: report_sender,
             cache_writes,
-            start_permits: Arc::new(Semaphore::new(n_start_permits())),
-            stop: shared.stop.clone(),
             servers: HashMap::new(),
             order: Vec::new(),
-            positions: Arc::default(),
-            index: Arc::new(Index::default()),
-            index_keys: None,
         };
         // Reads the cache on this thread: the caller wants the cached tools when `build` returns.
         for config in configs {
@@ -188,11 +183,6 @@ impl ManagerBuilder {
         shared.tracker.spawn(supervisor.run(commands, reports));
         McpManager { shared }
     }
-}
-
-fn n_start_permits() -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (processors * STARTS_PER_PROCESSOR).max(MIN_STARTS)
 }
 
 impl fmt::Debug for ManagerBuilder {

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use toolrack_config::McpServerConfig;
+use toolrack_platform::read_at_most;
 
 use crate::error::ManagerError;
 use crate::events::ManagerEvent;
@@ -125,7 +126,7 @@ impl WatchTask {
 
     async fn reload(&mut self) {
         let path = self.path.clone();
-        let text = tokio::task::spawn_blocking(move || read_text(&path)).await;
+        let text = tokio::task::spawn_blocking(move || read_at_most(&path, MAX_FILE_BYTES)).await;
         let text = match text.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
             Ok(text) => text,
             Err(error) => {
@@ -182,9 +183,4 @@ async fn debounce(changes: &Notify) {
             return sleep_until(latest).await;
         }
     }
-}
-
-fn read_text(path: &Path) -> io::Result<String> {
-    let bytes = toolrack_platform::read_file_at_most(path, MAX_FILE_BYTES)?;
-    String::from_utf8(bytes).map_err(|_invalid| io::ErrorKind::InvalidData.into())
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{Connector, HttpConnector, StdioConnector};
@@ -28,8 +29,9 @@ use toolrack_transport::{
 };
 
 use crate::error::{ErrorKind, Failure};
-use crate::events::{EventSender, ManagerEvent};
-use crate::manager::LaunchOptions;
+use crate::events::ManagerEvent;
+use crate::manager::{LaunchOptions, Shared};
+use crate::rate_limit::RateLimiter;
 use crate::redacting_transport::{RedactingHandler, redacting};
 
 /// Maximum length of a line of installer output.
@@ -133,7 +135,11 @@ pub(crate) fn prepare_without_package(
 pub(crate) fn stdio_options(config: &McpServerConfig, options: &LaunchOptions) -> StdioOptions {
     StdioOptions {
         max_message_bytes: config.max_message_bytes,
-        inherit_env: inheritance(config),
+        inherit_env: if config.inherit_env {
+            EnvInheritance::All
+        } else {
+            EnvInheritance::default()
+        },
         ..options.stdio.clone()
     }
 }
@@ -153,21 +159,14 @@ fn unresolved(diagnostics: &[Diagnostic]) -> Failure {
         ErrorKind::BadConfig
     };
     let messages: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
-    let failure = Failure::new(kind, messages.join("; "));
-    match diagnostics.iter().find_map(|diagnostic| diagnostic.advice.as_deref()) {
-        Some(advice) => failure.with_hint(advice),
-        None => failure,
-    }
+    let advice = diagnostics.iter().find_map(|diagnostic| diagnostic.advice.as_deref());
+    Failure::new(kind, messages.join("; ")).with_hint_if_any(advice)
 }
 
 /// A protection that the config asks for and this build does not have.
 fn unsupported_protection(config: &McpServerConfig) -> Option<&'static str> {
     let sandbox = config.sandbox.is_some().then_some("sandbox");
     sandbox.or((config.pin == Pin::Hold).then_some("pin"))
-}
-
-fn inheritance(config: &McpServerConfig) -> EnvInheritance {
-    if config.inherit_env { EnvInheritance::All } else { EnvInheritance::default() }
 }
 
 /// Hook that installs packages.
@@ -233,7 +232,7 @@ pub struct Installation {
     pub(crate) stdio: StdioOptions,
     pub(crate) stop: CancellationToken,
     pub(crate) on_start: Arc<dyn Fn() + Send + Sync>,
-    pub(crate) events: Arc<EventSender>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Installation {
@@ -246,7 +245,7 @@ impl Installation {
     pub fn report_output(&self, line: &str) {
         let line = sanitize_line(&self.stdio.redactor.redact(line), MAX_LINE_CHARS);
         let server = Arc::clone(&self.server);
-        self.events.emit(|| ManagerEvent::InstallerOutput { server, line: line.into() });
+        self.shared.events.emit(|| ManagerEvent::InstallerOutput { server, line: line.into() });
     }
 
     /// Cancelled when the server is stopped or the installation times out.
@@ -332,8 +331,7 @@ pub(crate) struct ClosingConnector {
     pub(crate) transports: Arc<Mutex<Vec<Arc<dyn Transport>>>>,
     pub(crate) opening: TaskTracker,
     pub(crate) server: Arc<str>,
-    pub(crate) events: Arc<EventSender>,
-    pub(crate) redactor: Redactor,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl ClosingConnector {
@@ -351,16 +349,16 @@ impl Connector for ClosingConnector {
         &self,
         handler: Arc<dyn IncomingHandler>,
     ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
-        let handler = RedactingHandler::new(
-            handler,
-            Arc::clone(&self.server),
-            Arc::clone(&self.events),
-            self.unreachable.clone(),
-            self.redactor.clone(),
-        );
-        let handler: Arc<dyn IncomingHandler> = Arc::new(handler);
+        let redactor = self.shared.launch_options.stdio.redactor.clone();
+        let handler: Arc<dyn IncomingHandler> = Arc::new(RedactingHandler {
+            inner: handler,
+            server: Arc::clone(&self.server),
+            shared: Arc::clone(&self.shared),
+            unreachable: self.unreachable.clone(),
+            redactor: redactor.clone(),
+            stderr_limiter: RateLimiter::new(Instant::now()),
+        });
         let (inner, transports) = (Arc::clone(&self.inner), Arc::clone(&self.transports));
-        let redactor = self.redactor.clone();
         let (sender, receiver) = oneshot::channel();
         // A task of its own: a caller that is dropped while the transport opens must not leave a process behind.
         self.opening.spawn(async move {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -31,8 +31,8 @@ use crate::error::ManagerError;
 use crate::events::{EventSender, ManagerEvent, ManagerEvents};
 use crate::in_flight::ClientGuard;
 use crate::lifecycle::{ConnectionState, Epoch, Event};
-use crate::retry_policy::{Availability, Decision, WaitDeadlines, decide};
-use crate::server_tools::{ServerTools, ToolWithServer, needs_polling, refresh};
+use crate::retry_policy::{Decision, WaitDeadlines, decide};
+use crate::server_tools::{ToolWithServer, needs_polling, refresh};
 use crate::snapshot::{McpConnection, Snapshot};
 use crate::supervisor::{Command, Operation};
 use crate::tool_cache::{CachedTools, ToolCache};
@@ -69,15 +69,16 @@ pub(crate) struct Shared {
     pub(crate) snapshot: ArcSwap<Snapshot>,
     /// Counts snapshots, and wakes tasks that wait for the next one.
     pub(crate) version: watch::Sender<u64>,
-    pub(crate) events: Arc<EventSender>,
+    pub(crate) events: EventSender,
     /// Bounded: when it is full, callers wait.
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) next_call_id: AtomicU64,
     pub(crate) names: ToolNaming,
     pub(crate) wait_limits: WaitLimits,
-    pub(crate) launch_options: Arc<LaunchOptions>,
+    pub(crate) launch_options: LaunchOptions,
+    /// Limits how many servers start at once.
+    pub(crate) start_permits: Semaphore,
     pub(crate) tool_cache: Option<ToolCache>,
-    pub(crate) no_tools: Arc<ServerTools>,
     pub(crate) tracker: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
@@ -131,16 +132,8 @@ impl McpManager {
 
     /// Ends all servers, and waits until no process of them is left.
     pub async fn disconnect_all(&self) -> Result<(), ManagerError> {
-        let mut waiters = Vec::new();
-        let mut operations = Vec::new();
-        for server in self.servers() {
-            let (sender, stopped) = oneshot::channel();
-            waiters.push(stopped);
-            operations.push(Operation::Stop(server.name().to_owned(), sender));
-        }
-        self.shared.apply(operations).await?;
-        wait_until_stopped(waiters).await;
-        Ok(())
+        let servers = self.servers();
+        self.shared.stop_servers(servers.iter().map(|server| server.name()), Operation::Stop).await
     }
 
     /// Adds a server or changes its config, connects it, and waits for the outcome. `Ok` is the server's snapshot even
@@ -172,18 +165,12 @@ impl McpManager {
 
     /// Ends a server and waits until no process of it is left. It stays configured, and calls do not start it.
     pub async fn disconnect(&self, name: &str) -> Result<(), ManagerError> {
-        let (sender, stopped) = oneshot::channel();
-        self.shared.apply(vec![Operation::Stop(name.to_owned(), sender)]).await?;
-        wait_until_stopped(vec![stopped]).await;
-        Ok(())
+        self.shared.stop_servers([name], Operation::Stop).await
     }
 
     /// Ends a server and removes it.
     pub async fn remove(&self, name: &str) -> Result<(), ManagerError> {
-        let (sender, stopped) = oneshot::channel();
-        self.shared.apply(vec![Operation::Remove(name.to_owned(), sender)]).await?;
-        wait_until_stopped(vec![stopped]).await;
-        Ok(())
+        self.shared.stop_servers([name], Operation::Remove).await
     }
 
     /// Connects a configured server at once, and waits for the outcome as [`connect`](Self::connect) does. A server
@@ -233,7 +220,7 @@ impl McpManager {
 
     /// Snapshots of all servers, in the order in which they were added.
     pub fn servers(&self) -> Vec<Arc<McpConnection>> {
-        self.shared.snapshot.load().servers().to_vec()
+        self.shared.snapshot.load().servers.clone()
     }
 
     /// Snapshot of one server.
@@ -275,7 +262,7 @@ impl McpManager {
     /// of server and name.
     pub fn public_names(&self, items: &[(&str, &str)]) -> Vec<String> {
         let snapshot = self.shared.snapshot.load();
-        let servers: Vec<&str> = snapshot.servers().iter().map(|server| server.name()).collect();
+        let servers: Vec<&str> = snapshot.servers.iter().map(|server| server.name()).collect();
         let (style, reservations) = (&self.shared.names, &NameReservations::default());
         let generator = NameGenerator { style, servers: &servers, reservations };
         generator.name_all(items).into_iter().map(|generated| generated.public).collect()
@@ -296,7 +283,9 @@ impl McpManager {
     pub async fn acquire_client(&self, server: &str) -> Result<ClientGuard, ManagerError> {
         let mut avoid = None;
         loop {
-            let connection = self.shared.ready_connection(server, avoid).await?;
+            let connection = self.server(server)?;
+            let wait = self.shared.start_wait(&connection);
+            let connection = self.shared.wait_for_server(&connection.name, avoid, wait).await?;
             if let Some(active) = &connection.active {
                 if let Some(guard) = ClientGuard::new(active) {
                     return Ok(guard);
@@ -317,7 +306,7 @@ impl McpManager {
     pub async fn ready(&self, limit: Duration) -> Vec<Arc<McpConnection>> {
         let deadline = deadline_after(Instant::now(), limit);
         let is_done =
-            |snapshot: &Snapshot| snapshot.servers().iter().all(|server| is_settled(server));
+            |snapshot: &Snapshot| snapshot.servers.iter().all(|server| is_settled(server));
         self.shared.wait_until(deadline, is_done).await;
         let is_missing =
             |server: &Arc<McpConnection>| !is_settled(server) || server.state().failure().is_some();
@@ -409,13 +398,6 @@ async fn wait_until_stopped(waiters: Vec<oneshot::Receiver<()>>) {
     }
 }
 
-/// Wait of a call for its server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ServerWait {
-    started: Instant,
-    deadlines: WaitDeadlines,
-}
-
 impl Shared {
     pub(crate) fn publish(&self, snapshot: Snapshot) {
         // In this order: a task that is woken by the version must find the new snapshot.
@@ -430,18 +412,29 @@ impl Shared {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// [`ManagerError::Closed`] if the manager is closed, else `error`.
-    pub(crate) fn closed_or(&self, error: ManagerError) -> ManagerError {
-        if self.stop.is_cancelled() { ManagerError::Closed } else { error }
-    }
-
     /// Sends operations to the supervisor, and waits until their result is published.
     pub(crate) async fn apply(&self, operations: Vec<Operation>) -> Result<(), ManagerError> {
         let (sender, reply) = oneshot::channel();
-        let command = Command::Apply(operations, sender);
+        let command = Command { operations, reply: Some(sender) };
         // Both are short: the supervisor waits for nothing but its queues.
         self.commands.send(command).await.map_err(|_closed| ManagerError::Closed)?;
         reply.await.map_err(|_closed| ManagerError::Closed)?
+    }
+
+    /// Applies `operation`, which ends a server, to each server, and waits until no process of them is left.
+    async fn stop_servers<'a>(
+        &self,
+        servers: impl IntoIterator<Item = &'a str>,
+        operation: fn(String, oneshot::Sender<()>) -> Operation,
+    ) -> Result<(), ManagerError> {
+        let stops = servers.into_iter().map(|server| {
+            let (sender, stopped) = oneshot::channel();
+            (operation(server.to_owned(), sender), stopped)
+        });
+        let (operations, waiters) = stops.unzip();
+        self.apply(operations).await?;
+        wait_until_stopped(waiters).await;
+        Ok(())
     }
 
     pub(crate) async fn reconcile(
@@ -512,36 +505,21 @@ impl Shared {
         }
     }
 
-    /// A server that accepts requests, started first if necessary. A launch to `avoid` does not count.
-    async fn ready_connection(
-        &self,
-        server: &str,
-        avoid: Option<Epoch>,
-    ) -> Result<Arc<McpConnection>, ManagerError> {
-        let connection = Arc::clone(self.snapshot.load().server(server)?);
-        if connection.active.as_ref().is_some_and(|active| avoid != Some(active.epoch)) {
-            return Ok(connection);
-        }
-        let wait = self.start_wait(&connection);
-        self.wait_for_server(&connection.name, avoid, wait).await
-    }
-
-    pub(crate) fn start_wait(&self, connection: &McpConnection) -> ServerWait {
-        let now = Instant::now();
+    /// Deadlines of a call that starts to wait for this server.
+    pub(crate) fn start_wait(&self, connection: &McpConnection) -> WaitDeadlines {
         let startup = start_timeout(&connection.config);
-        let deadlines = WaitDeadlines::new(now, startup, self.wait_limits.retry);
-        ServerWait { started: now, deadlines }
+        WaitDeadlines::new(Instant::now(), startup, self.wait_limits.retry)
     }
 
     /// Waits until a server accepts calls, or the [retry policy](crate::retry_policy) rejects the call.
     pub(crate) async fn wait_for_server(
         &self,
-        server: &Arc<str>,
+        server: &str,
         avoid: Option<Epoch>,
-        wait: ServerWait,
+        deadlines: WaitDeadlines,
     ) -> Result<Arc<McpConnection>, ManagerError> {
         let mut version = self.version.subscribe();
-        let mut demanded: Option<Availability> = None;
+        let mut demanded: Option<(ConnectionState, Option<Instant>)> = None;
         loop {
             // Marked as seen before the snapshot is read: a later one wakes `changed` below.
             version.borrow_and_update();
@@ -549,15 +527,17 @@ impl Shared {
                 return Err(ManagerError::Closed);
             }
             let connection = Arc::clone(self.snapshot.load().server(server)?);
-            let availability = connection.availability;
-            let deadline = match decide(availability, avoid, &wait.deadlines, Instant::now()) {
+            let lifecycle = &connection.lifecycle;
+            let deadline = match decide(lifecycle, avoid, &deadlines, Instant::now()) {
                 Decision::Send => return Ok(connection),
-                Decision::Reject => return Err(not_available(&connection, wait.started)),
+                Decision::Reject => return Err(not_available(&connection, deadlines.started)),
                 Decision::Wait(deadline) => deadline,
                 Decision::StartAndWait(deadline) => {
                     // Once per state: every snapshot of any server wakes this loop.
-                    if demanded.replace(availability) != Some(availability) {
-                        let demand = self.commands.send(Command::Demand(Arc::clone(server)));
+                    let state = (lifecycle.state().clone(), lifecycle.retry_at());
+                    if demanded.replace(state.clone()) != Some(state) {
+                        let operations = vec![Operation::Step(server.to_owned(), Event::Demand)];
+                        let demand = self.commands.send(Command { operations, reply: None });
                         let sent = timeout_at(deadline, demand).await;
                         sent.map_or(Ok(()), |sent| sent.map_err(|_closed| ManagerError::Closed))?;
                     }
@@ -586,7 +566,7 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let snapshot = self.snapshot.load();
         f.debug_struct("Shared")
-            .field("servers", &snapshot.servers().len())
+            .field("servers", &snapshot.servers.len())
             .field("tools", &snapshot.tools().len())
             .finish_non_exhaustive()
     }

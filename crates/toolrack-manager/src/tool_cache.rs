@@ -6,6 +6,7 @@
 //! **Invariant:** a file that is missing, too large or broken counts as absent. Nothing depends on the cache.
 //! **Invariant:** files and directory are private to their owner, and contain no secret that the redactor knows.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use tokio::sync::mpsc;
 use toolrack_client::{DetectedVersion, List};
 use toolrack_config::{McpServerConfig, fingerprint};
 use toolrack_mcp::{Era, Tool};
-use toolrack_platform::{make_private, read_file_at_most, replace, unix_time_seconds};
+use toolrack_platform::{make_private, read_file_at_most, replace, unix_time_ms};
 use toolrack_transport::Redactor;
 
 /// Maximum size of a file. The tools of a server with a longer list are not cached.
@@ -44,26 +45,17 @@ pub(crate) struct CachedTools {
     pub(crate) version: Option<DetectedVersion>,
 }
 
-/// Content of a file, as read.
-#[derive(Deserialize)]
-struct CacheFile {
-    format: u32,
-    #[serde(rename = "verdict")]
-    version: Option<String>,
-    saved_at: u64,
-    tools: Vec<Tool>,
-}
-
-/// Content of a file, as written.
-#[derive(Serialize)]
-struct CacheFileRef<'a> {
+/// Content of a file.
+#[derive(Serialize, Deserialize)]
+struct CacheFile<'a> {
     format: u32,
     /// Not read again: for people who open the file.
+    #[serde(skip_deserializing)]
     server: &'a str,
     #[serde(rename = "verdict")]
     version: Option<String>,
     saved_at: u64,
-    tools: &'a [Tool],
+    tools: Cow<'a, [Tool]>,
 }
 
 impl ToolCache {
@@ -83,8 +75,8 @@ impl ToolCache {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return CachedTools::default(),
             Err(error) => return ignore(&path, error),
         };
-        match serde_json::from_slice::<CacheFile>(&text) {
-            Ok(file) if file.format == FORMAT => from_file(file, unix_time_seconds()),
+        match serde_json::from_slice::<CacheFile<'_>>(&text) {
+            Ok(file) if file.format == FORMAT => from_file(file, unix_time_ms() / 1000),
             // Written by another version of the program, so not worth a warning.
             Ok(_other_format) => CachedTools::default(),
             Err(error) => ignore(&path, error),
@@ -94,12 +86,12 @@ impl ToolCache {
     /// Writes the file of a server. Blocks.
     pub(crate) fn save(&self, config: &McpServerConfig, cached: &CachedTools) -> io::Result<()> {
         let Some(list) = &cached.list else { return Ok(()) };
-        let file = CacheFileRef {
+        let file = CacheFile {
             format: FORMAT,
             server: &config.name,
             version: cached.version.map(|version| version.to_string()),
-            saved_at: unix_time_seconds(),
-            tools: &list.items,
+            saved_at: unix_time_ms() / 1000,
+            tools: Cow::Borrowed(&list.items),
         };
         // Again, although the transport redacts: the redactor may have learned a secret since the list arrived.
         let text = self.redactor.redact_json(Bytes::from(serde_json::to_vec(&file)?));
@@ -131,14 +123,14 @@ impl ToolCache {
     }
 }
 
-fn from_file(file: CacheFile, now: u64) -> CachedTools {
+fn from_file(file: CacheFile<'_>, now: u64) -> CachedTools {
     // Saturates, because the system clock may have been set back.
     let age = Duration::from_secs(now.saturating_sub(file.saved_at));
     let version = file.version.as_deref().and_then(DetectedVersion::parse);
     // The probe notices a stale modern version; a stale legacy one would be used forever.
     let version =
         version.filter(|version| version.era() == Era::Modern || age < LEGACY_VERSION_TTL);
-    let list = List { items: file.tools, ..List::default() };
+    let list = List { items: file.tools.into_owned(), ..List::default() };
     CachedTools { list: Some(Arc::new(list)), version }
 }
 
@@ -147,23 +139,17 @@ fn ignore(path: &Path, error: impl std::fmt::Display) -> CachedTools {
     CachedTools::default()
 }
 
-/// Request to write the file of a server.
-#[derive(Debug)]
-pub(crate) struct CacheWrite {
-    pub(crate) config: Arc<McpServerConfig>,
-    pub(crate) cached: CachedTools,
-}
-
 /// Writer task: writes one file at a time, in the order of requests, until all senders are dropped.
-pub(crate) async fn run_writer(cache: ToolCache, mut writes: mpsc::Receiver<CacheWrite>) {
-    while let Some(CacheWrite { config, cached }) = writes.recv().await {
+pub(crate) async fn run_writer(
+    cache: ToolCache,
+    mut writes: mpsc::Receiver<(Arc<McpServerConfig>, CachedTools)>,
+) {
+    while let Some((config, cached)) = writes.recv().await {
         let (cache, server) = (cache.clone(), config.name.clone());
         // Awaited before the next write, so that an older list never replaces a newer one.
         let saved = tokio::task::spawn_blocking(move || cache.save(&config, &cached)).await;
-        match saved {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(server, %error, "cannot write tool cache"),
-            Err(error) => tracing::warn!(server, %error, "cannot write tool cache"),
+        if let Err(error) = saved.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
+            tracing::warn!(server, %error, "cannot write tool cache");
         }
     }
 }
@@ -210,17 +196,17 @@ mod tests {
     /// Files of earlier releases must stay readable.
     #[test]
     fn file_keys_are_stable() {
-        let file = CacheFileRef {
+        let file = CacheFile {
             format: FORMAT,
             server: "fs",
             version: Some("2025-11-25".to_owned()),
             saved_at: 7,
-            tools: &[],
+            tools: Cow::Borrowed(&[]),
         };
         let expected =
             r#"{"format":1,"server":"fs","verdict":"2025-11-25","saved_at":7,"tools":[]}"#;
         assert_eq!(serde_json::to_string(&file).unwrap(), expected);
-        let file: CacheFile = serde_json::from_str(expected).unwrap();
+        let file: CacheFile<'_> = serde_json::from_str(expected).unwrap();
         assert_eq!(file.version.as_deref(), Some("2025-11-25"));
     }
 
@@ -274,9 +260,10 @@ mod tests {
     fn check_version(version: &str, age: Duration, expected: Option<&str>) {
         let file = CacheFile {
             format: FORMAT,
+            server: "fs",
             version: Some(version.to_owned()),
             saved_at: 1_000_000,
-            tools: Vec::new(),
+            tools: Cow::default(),
         };
         let loaded = from_file(file, 1_000_000 + age.as_secs()).version;
         assert_eq!(loaded.map(|version| version.to_string()).as_deref(), expected);

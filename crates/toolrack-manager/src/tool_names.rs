@@ -415,7 +415,12 @@ mod tests {
         let list = Arc::new(List { items, ..List::default() });
         let public = |place: usize| format!("s_{}", list.items[place].name);
         (0..list.items.len())
-            .map(|place| ToolWithServer::new(&"s".into(), public(place).into(), &list, place))
+            .map(|place| ToolWithServer {
+                server: "s".into(),
+                name: public(place).into(),
+                list: Arc::clone(&list),
+                place,
+            })
             .collect()
     }
 
