@@ -2,13 +2,12 @@
 //!
 //! **Invariant:** the last report of a launch is [`TaskEvent::Gone`], and nothing of the launch runs after it.
 
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -78,16 +77,13 @@ fn stopped() -> Failure {
 
 impl ConnectionTask {
     pub(crate) async fn run(self) {
-        let prepared = self.prepare().await;
-        let options = &self.shared.launch_options;
-        let connector = match prepared {
+        let connector = async {
+            let prepared = self.prepare().await?;
+            let settings = &self.shared.settings;
             // Calls the application's credentials callback.
-            Ok(prepared) => {
-                catch_panic(async { build_connector(prepared, &self.config, options) }).await
-            }
-            Err(failure) => Err(failure),
+            catch_panic(async { build_connector(prepared, &self.config, settings) }).await
         };
-        match connector {
+        match connector.await {
             Err(failure) => self.report(TaskEvent::OpenFailed(failure)).await,
             Ok(inner) => {
                 // Room for one: all requests that find the server unreachable report the same loss.
@@ -112,12 +108,12 @@ impl ConnectionTask {
 
     /// Resolves the config's variables, and installs the package if there is one.
     async fn prepare(&self) -> Result<PreparedServer, Failure> {
-        let options = &self.shared.launch_options;
+        let settings = &self.shared.settings;
         let resolved = tokio::select! {
             // Here and below: a stop wins over a result that is ready at the same time.
             biased;
             () = self.stop.cancelled() => return Err(stopped()),
-            resolved = timeout(self.config.startup_timeout, resolve(&self.config, options)) => {
+            resolved = timeout(self.config.startup_timeout, resolve(&self.config, settings)) => {
                 let timed_out = || {
                     Failure::new(ErrorKind::Internal, "resolving variables of the config timed out")
                 };
@@ -132,8 +128,8 @@ impl ConnectionTask {
 
     /// Installs a package within `install_timeout`. All processes of the installer have ended when this returns.
     async fn install(&self, package: PackageRequest) -> Result<PreparedServer, Failure> {
-        let options = &self.shared.launch_options;
-        let Some(installer) = &options.package_installer else {
+        let settings = &self.shared.settings;
+        let Some(installer) = &settings.package_installer else {
             let reason = "this program cannot install packages";
             let hint = "set `command` or `url` instead of a package";
             return Err(Failure::new(ErrorKind::BadConfig, reason).with_hint(hint));
@@ -141,7 +137,7 @@ impl ConnectionTask {
         let (stop, report_phase) = (self.stop.child_token(), self.phase_reporter());
         let installation = Installation {
             server: Arc::clone(&self.server),
-            stdio: stdio_options(&self.config, options),
+            stdio: stdio_options(&self.config, settings),
             stop: stop.clone(),
             on_start: Arc::new(move || report_phase(ConnectPhase::Installing)),
             shared: Arc::clone(&self.shared),
@@ -233,16 +229,16 @@ impl ConnectionTask {
             startup: self.config.startup_timeout,
             ..Timeouts::default()
         };
-        let (options, report_phase) = (&self.shared.launch_options, self.phase_reporter());
+        let (settings, report_phase) = (&self.shared.settings, self.phase_reporter());
         let mut builder = McpClient::builder(&self.server)
             .timeouts(timeouts)
-            .limits(options.limits)
+            .limits(settings.limits)
             .known_version(self.cached_version)
             .on_step(Arc::new(move |step| report_phase(ConnectPhase::from_step(step))));
-        if let Some(client_info) = &options.client_info {
+        if let Some(client_info) = &settings.client_info {
             builder = builder.client(client_info.clone());
         }
-        if let Some(handler) = &options.handler {
+        if let Some(handler) = &settings.handler {
             builder = builder.handler(Arc::clone(handler));
         }
         builder
@@ -305,7 +301,7 @@ impl ConnectionTask {
 
     async fn report(&self, event: TaskEvent) {
         // A failure may quote output of the server.
-        let redactor = &self.shared.launch_options.stdio.redactor;
+        let redactor = &self.shared.settings.stdio.redactor;
         let event = match event {
             TaskEvent::OpenFailed(failure) => TaskEvent::OpenFailed(failure.redacted(redactor)),
             TaskEvent::Lost(failure) => TaskEvent::Lost(failure.redacted(redactor)),
@@ -322,13 +318,8 @@ impl ConnectionTask {
 /// Runs `work`, which calls application code, and turns a panic into a failure. Otherwise the panic would end this
 /// task without a report. The panic hook has printed the message.
 async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
-    let mut work = pin!(work);
     // Unwind safe: a future that panicked is not polled again.
-    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-        Ok(poll) => poll.map(Ok),
-        Err(_payload) => Poll::Ready(Err(panicked())),
-    })
-    .await
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|_payload| panicked())
 }
 
 fn panicked() -> Failure {

@@ -28,9 +28,10 @@ use toolrack_transport::{
     BoxFuture, IncomingHandler, Redactor, Transport, TransportError, sanitize_line,
 };
 
+use crate::builder::ManagerBuilder;
 use crate::error::{ErrorKind, Failure};
 use crate::events::ManagerEvent;
-use crate::manager::{LaunchOptions, Shared};
+use crate::manager::Shared;
 use crate::rate_limit::RateLimiter;
 use crate::redacting_transport::{RedactingHandler, redacting};
 
@@ -45,7 +46,7 @@ const NOT_SECRET: [&str; 8] =
 /// Resolves the variables of a config.
 pub(crate) async fn resolve(
     config: &Arc<McpServerConfig>,
-    options: &LaunchOptions,
+    settings: &ManagerBuilder,
 ) -> Result<ResolvedTransport, Failure> {
     if let Some(key) = unsupported_protection(config) {
         // Fail closed: the server must not run without a protection that its config asks for.
@@ -53,12 +54,12 @@ pub(crate) async fn resolve(
         let hint = format!("remove `{key}` from the server's config to run it without");
         return Err(Failure::new(ErrorKind::BadConfig, reason).with_hint(hint));
     }
-    let (config, lookup) = (Arc::clone(config), Arc::clone(&options.lookup));
+    let (config, lookup) = (Arc::clone(config), Arc::clone(&settings.lookup));
     // A lookup may read files or wait for a keyring, which must not block the runtime.
     let resolved = tokio::task::spawn_blocking(move || interpolate(&config, &*lookup)).await;
     match resolved {
         Ok(Ok(resolved)) => {
-            register_header_secrets(&resolved, &options.stdio.redactor);
+            register_header_secrets(&resolved, &settings.stdio.redactor);
             Ok(resolved)
         }
         Ok(Err(diagnostics)) => Err(unresolved(&diagnostics)),
@@ -87,20 +88,20 @@ fn register_header_secrets(resolved: &ResolvedTransport, redactor: &Redactor) {
 pub(crate) fn build_connector(
     prepared: PreparedServer,
     config: &McpServerConfig,
-    options: &LaunchOptions,
+    settings: &ManagerBuilder,
 ) -> Arc<dyn Connector> {
     match prepared {
         PreparedServer::Stdio { definition, cleanup } => {
-            let options = StdioOptions { cleanup, ..stdio_options(config, options) };
+            let options = StdioOptions { cleanup, ..stdio_options(config, settings) };
             Arc::new(StdioConnector::new(definition, options))
         }
         PreparedServer::Http(definition) => {
-            let credentials = options.credentials.as_ref().and_then(|provider| provider(config));
+            let credentials = settings.credentials.as_ref().and_then(|provider| provider(config));
             let options = HttpOptions {
                 max_message_bytes: config.max_message_bytes,
                 // Those for this server win over those for all servers.
-                credentials: credentials.or_else(|| options.http.credentials.clone()),
-                ..options.http.clone()
+                credentials: credentials.or_else(|| settings.http.credentials.clone()),
+                ..settings.http.clone()
             };
             Arc::new(HttpConnector::new(definition, options))
         }
@@ -132,7 +133,7 @@ pub(crate) fn prepare_without_package(
     }
 }
 
-pub(crate) fn stdio_options(config: &McpServerConfig, options: &LaunchOptions) -> StdioOptions {
+pub(crate) fn stdio_options(config: &McpServerConfig, settings: &ManagerBuilder) -> StdioOptions {
     StdioOptions {
         max_message_bytes: config.max_message_bytes,
         inherit_env: if config.inherit_env {
@@ -140,7 +141,7 @@ pub(crate) fn stdio_options(config: &McpServerConfig, options: &LaunchOptions) -
         } else {
             EnvInheritance::default()
         },
-        ..options.stdio.clone()
+        ..settings.stdio.clone()
     }
 }
 
@@ -349,13 +350,12 @@ impl Connector for ClosingConnector {
         &self,
         handler: Arc<dyn IncomingHandler>,
     ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
-        let redactor = self.shared.launch_options.stdio.redactor.clone();
+        let redactor = self.shared.settings.stdio.redactor.clone();
         let handler: Arc<dyn IncomingHandler> = Arc::new(RedactingHandler {
             inner: handler,
             server: Arc::clone(&self.server),
             shared: Arc::clone(&self.shared),
             unreachable: self.unreachable.clone(),
-            redactor: redactor.clone(),
             stderr_limiter: RateLimiter::new(Instant::now()),
         });
         let (inner, transports) = (Arc::clone(&self.inner), Arc::clone(&self.transports));

@@ -137,11 +137,9 @@ impl ManagerError {
 
     /// The JSON-RPC error of the server, if that is the cause.
     pub fn json_rpc_error(&self) -> Option<&JsonRpcError> {
-        match self {
-            ManagerError::Call { source, .. } => match &**source {
-                CallError::Refused(error) => Some(error),
-                _ => None,
-            },
+        let ManagerError::Call { source, .. } = self else { return None };
+        match &**source {
+            CallError::Refused(error) => Some(error),
             _ => None,
         }
     }
@@ -373,44 +371,40 @@ impl ErrorKind {
 
     /// Kind of a failed connection attempt.
     pub fn from_connect_error(error: &ConnectError) -> Self {
-        let error = match error {
-            ConnectError::Transport(error) => error,
-            ConnectError::NeedsAuth(error) => return Self::from_auth_error(error),
-            ConnectError::Exited { .. } => return Self::Exited,
-            ConnectError::TimedOut { .. } => return Self::HandshakeTimedOut,
-            _ => return Self::Refused,
-        };
-        match error {
-            TransportError::Spawn(SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_)) => {
-                Self::PackageNotFound
-            }
-            TransportError::Spawn(
-                SpawnError::NotExecutable(_)
-                | SpawnError::ExecFailed { .. }
-                | SpawnError::Guardian(_),
-            ) => Self::CannotStart,
-            TransportError::Spawn(_) => Self::BadConfig,
-            TransportError::Unauthorized(error) => Self::from_auth_error(error),
-            TransportError::Unreachable { .. }
-            | TransportError::Io(_)
-            | TransportError::Status { code: 500.., .. } => Self::Unreachable,
-            TransportError::Timeout(_) | TransportError::QueueFull { .. } => {
-                Self::HandshakeTimedOut
-            }
-            TransportError::ProcessExited(_) => Self::Exited,
-            TransportError::Shutdown => Self::Stopped,
-            TransportError::StdinNotAvailable
-            | TransportError::StdoutNotAvailable
-            | TransportError::SessionLost => Self::Lost,
-            _ => Self::Refused,
-        }
-    }
-
-    fn from_auth_error(error: &AuthError) -> Self {
         match error {
             // An authorization server that is down may recover by itself, so the server is retried.
-            AuthError::Unreachable { .. } => Self::Unreachable,
-            _ => Self::NeedsLogin,
+            ConnectError::NeedsAuth(AuthError::Unreachable { .. })
+            | ConnectError::Transport(TransportError::Unauthorized(AuthError::Unreachable {
+                ..
+            })) => Self::Unreachable,
+            ConnectError::NeedsAuth(_)
+            | ConnectError::Transport(TransportError::Unauthorized(_)) => Self::NeedsLogin,
+            ConnectError::Exited { .. } => Self::Exited,
+            ConnectError::TimedOut { .. } => Self::HandshakeTimedOut,
+            ConnectError::Transport(error) => match error {
+                TransportError::Spawn(SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_)) => {
+                    Self::PackageNotFound
+                }
+                TransportError::Spawn(
+                    SpawnError::NotExecutable(_)
+                    | SpawnError::ExecFailed { .. }
+                    | SpawnError::Guardian(_),
+                ) => Self::CannotStart,
+                TransportError::Spawn(_) => Self::BadConfig,
+                TransportError::Unreachable { .. }
+                | TransportError::Io(_)
+                | TransportError::Status { code: 500.., .. } => Self::Unreachable,
+                TransportError::Timeout(_) | TransportError::QueueFull { .. } => {
+                    Self::HandshakeTimedOut
+                }
+                TransportError::ProcessExited(_) => Self::Exited,
+                TransportError::Shutdown => Self::Stopped,
+                TransportError::StdinNotAvailable
+                | TransportError::StdoutNotAvailable
+                | TransportError::SessionLost => Self::Lost,
+                _ => Self::Refused,
+            },
+            _ => Self::Refused,
         }
     }
 

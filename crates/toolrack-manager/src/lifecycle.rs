@@ -260,9 +260,26 @@ impl Lifecycle {
             Event::Demand => self.demand(now),
             Event::PolicyChanged(policy) => self.change_policy(policy, now),
             Event::TransportChanged(policy) => self.change_transport(policy, now),
-            Event::Idle(epoch) => self.idle(epoch, now),
-            Event::Tick => self.tick(now),
-            Event::Opened(epoch) => self.opened(epoch, now),
+            Event::Idle(epoch) => {
+                // The connection may have been lost or replaced since the timer was set.
+                let is_current = self.is_open(epoch) && self.state == ConnectionState::Connected;
+                if is_current { self.go_idle(now) } else { None }
+            }
+            Event::Tick => {
+                // Clears the flag. Otherwise `tick_at` would stay in the past, and the supervisor would not sleep.
+                self.reset_failures_if_stable(now);
+                let is_due = self.wake_at().is_some_and(|at| at <= now);
+                if is_due { self.connect(now) } else { None }
+            }
+            Event::Opened(epoch) => {
+                // Otherwise it was stopped or replaced while it connected, and is ending.
+                if self.is_open(epoch) && self.state == ConnectionState::Connecting {
+                    self.is_demanded = false;
+                    self.state = ConnectionState::Connected;
+                    self.connected_at = Some(now);
+                }
+                None
+            }
             Event::OpenFailed(epoch, failure) => {
                 self.fail(epoch, now, jitter, |_until| match failure.kind() {
                     // Only a login helps, so the server is not retried.
@@ -443,29 +460,6 @@ impl Lifecycle {
             return None;
         }
         self.reconnect(now)
-    }
-
-    fn idle(&mut self, epoch: Epoch, now: Instant) -> Option<Effect> {
-        // The connection may have been lost or replaced since the timer was set.
-        let is_current = self.is_open(epoch) && self.state == ConnectionState::Connected;
-        if is_current { self.go_idle(now) } else { None }
-    }
-
-    fn tick(&mut self, now: Instant) -> Option<Effect> {
-        // Clears the flag. Otherwise `tick_at` would stay in the past, and the supervisor would not sleep.
-        self.reset_failures_if_stable(now);
-        let is_due = self.wake_at().is_some_and(|at| at <= now);
-        if is_due { self.connect(now) } else { None }
-    }
-
-    fn opened(&mut self, epoch: Epoch, now: Instant) -> Option<Effect> {
-        // Otherwise it was stopped or replaced while it connected, and is ending.
-        if self.is_open(epoch) && self.state == ConnectionState::Connecting {
-            self.is_demanded = false;
-            self.state = ConnectionState::Connected;
-            self.connected_at = Some(now);
-        }
-        None
     }
 
     /// A launch ends by itself. No effect if the manager ended it, if its end was reported before, or if it is not the

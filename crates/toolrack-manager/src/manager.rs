@@ -17,22 +17,18 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_name};
-use toolrack_config::{ConfigDiff, Lookup, McpServerConfig, McpTransport, ToolNaming, diff};
-use toolrack_http::HttpOptions;
-use toolrack_mcp::Implementation;
-use toolrack_stdio::StdioOptions;
+use toolrack_client::{Timeouts, launcher_name};
+use toolrack_config::{ConfigDiff, McpServerConfig, McpTransport, diff};
 use toolrack_transport::{Credentials, Redactor, deadline_after};
 
 use crate::builder::ManagerBuilder;
 use crate::config_watcher::{self, FileWatch, ParseServers};
-use crate::connector::PackageInstaller;
 use crate::error::ManagerError;
 use crate::events::{EventSender, ManagerEvent, ManagerEvents};
 use crate::in_flight::ClientGuard;
 use crate::lifecycle::{ConnectionState, Epoch, Event};
 use crate::retry_policy::{Decision, WaitDeadlines, decide};
-use crate::server_tools::{ToolWithServer, needs_polling, refresh};
+use crate::server_tools::{ToolWithServer, refresh};
 use crate::snapshot::{McpConnection, Snapshot};
 use crate::supervisor::{Command, Operation};
 use crate::tool_cache::{CachedTools, ToolCache};
@@ -47,9 +43,6 @@ const START_SLACK: Duration = Duration::from_secs(15);
 
 /// How long [`McpManager::refresh_tools`] waits for new lists.
 const REFRESH_WAIT: Duration = Duration::from_secs(1);
-
-/// Resolver of the variables in configs.
-pub(crate) type SharedLookup = Arc<dyn Lookup + Send + Sync>;
 
 /// Provider of credentials for the HTTP server of a config, if it has any.
 pub type CredentialsProvider =
@@ -73,35 +66,12 @@ pub(crate) struct Shared {
     /// Bounded: when it is full, callers wait.
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) next_call_id: AtomicU64,
-    pub(crate) names: ToolNaming,
-    pub(crate) wait_limits: WaitLimits,
-    pub(crate) launch_options: LaunchOptions,
+    pub(crate) settings: ManagerBuilder,
     /// Limits how many servers start at once.
     pub(crate) start_permits: Semaphore,
     pub(crate) tool_cache: Option<ToolCache>,
     pub(crate) tracker: TaskTracker,
     pub(crate) stop: CancellationToken,
-}
-
-/// Options of every launch.
-pub(crate) struct LaunchOptions {
-    pub(crate) lookup: SharedLookup,
-    pub(crate) stdio: StdioOptions,
-    pub(crate) http: HttpOptions,
-    pub(crate) credentials: Option<Arc<CredentialsProvider>>,
-    pub(crate) client_info: Option<Implementation>,
-    pub(crate) handler: Option<Arc<dyn ClientHandler>>,
-    pub(crate) limits: Limits,
-    pub(crate) package_installer: Option<Arc<dyn PackageInstaller>>,
-}
-
-/// How long callers wait.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WaitLimits {
-    /// [`McpManager::connect_all`], for slow servers.
-    pub(crate) ready: Duration,
-    /// A call, for a server that failed and is retried.
-    pub(crate) retry: Duration,
 }
 
 impl McpManager {
@@ -126,7 +96,7 @@ impl McpManager {
     /// started.
     pub async fn connect_all(&self) -> Result<Vec<Arc<McpConnection>>, ManagerError> {
         self.shared.apply(vec![Operation::ConnectAll]).await?;
-        self.ready(self.shared.wait_limits.ready).await;
+        self.ready(self.shared.settings.ready_wait).await;
         Ok(self.servers())
     }
 
@@ -145,11 +115,9 @@ impl McpManager {
         name: &str,
         config: McpServerConfig,
     ) -> Result<Arc<McpConnection>, ManagerError> {
-        let config = Arc::new(McpServerConfig { name: name.to_owned(), ..config });
-        let cached = self.shared.load_cached_tools(Arc::clone(&config)).await;
-        let operations =
-            vec![Operation::Upsert(config, cached), Operation::Step(name.to_owned(), Event::Start)];
-        self.shared.apply(operations).await?;
+        let config = McpServerConfig { name: name.to_owned(), ..config };
+        let upsert = self.shared.upsert_operation(config).await;
+        self.shared.apply(vec![upsert, Operation::Step(name.to_owned(), Event::Start)]).await?;
         self.wait_until_settled(name).await
     }
 
@@ -158,7 +126,7 @@ impl McpManager {
     pub async fn upsert_servers(&self, configs: &[McpServerConfig]) -> Result<(), ManagerError> {
         let mut operations = Vec::new();
         for config in configs {
-            operations.push(self.shared.upsert_operation(config).await);
+            operations.push(self.shared.upsert_operation(config.clone()).await);
         }
         self.shared.apply(operations).await
     }
@@ -231,7 +199,7 @@ impl McpManager {
     /// All offered tools, including those of servers that do not run at the moment. A server that has never been
     /// connected has none yet: see [`ready`](Self::ready).
     pub fn all_tools(&self) -> Arc<[ToolWithServer]> {
-        Arc::clone(self.shared.snapshot.load().tools())
+        Arc::clone(&self.shared.snapshot.load().index.listed)
     }
 
     /// The tools of servers that are connected now.
@@ -240,7 +208,7 @@ impl McpManager {
         let is_connected = |tool: &&ToolWithServer| {
             snapshot.server(tool.server()).is_ok_and(|server| server.is_connected())
         };
-        snapshot.tools().iter().filter(is_connected).cloned().collect()
+        snapshot.index.listed.iter().filter(is_connected).cloned().collect()
     }
 
     /// Finds a tool by its public name, as `server.tool` or `server/tool`, or by its name on the server; then the first
@@ -263,14 +231,14 @@ impl McpManager {
     pub fn public_names(&self, items: &[(&str, &str)]) -> Vec<String> {
         let snapshot = self.shared.snapshot.load();
         let servers: Vec<&str> = snapshot.servers.iter().map(|server| server.name()).collect();
-        let (style, reservations) = (&self.shared.names, &NameReservations::default());
+        let (style, reservations) = (&self.shared.settings.names, &NameReservations::default());
         let generator = NameGenerator { style, servers: &servers, reservations };
         generator.name_all(items).into_iter().map(|generated| generated.public).collect()
     }
 
     /// Redactor of everything that servers send.
     pub fn redactor(&self) -> &Redactor {
-        &self.shared.launch_options.stdio.redactor
+        &self.shared.settings.stdio.redactor
     }
 
     /// Subscribes to events from now on.
@@ -335,9 +303,10 @@ impl McpManager {
     pub async fn refresh_tools(&self) {
         let mut refreshes = Vec::new();
         for server in self.servers() {
-            let active = server.active.clone().filter(|active| needs_polling(active));
-            let Some(active) = active else { continue };
-            if active.refresh_limiter.try_start(Instant::now()) {
+            let Some(active) = server.active.clone() else { continue };
+            let tools = active.client.capabilities().tools.as_ref();
+            let announces_no_changes = tools.is_some_and(|tools| !tools.list_changed);
+            if announces_no_changes && active.refresh_limiter.try_start(Instant::now()) {
                 // A task of its own, so that a caller that gives up does not lose the list.
                 let refresh = refresh(Arc::clone(&self.shared), server, active);
                 refreshes.push(self.shared.tracker.spawn(refresh));
@@ -399,19 +368,6 @@ async fn wait_until_stopped(waiters: Vec<oneshot::Receiver<()>>) {
 }
 
 impl Shared {
-    pub(crate) fn publish(&self, snapshot: Snapshot) {
-        // In this order: a task that is woken by the version must find the new snapshot.
-        self.snapshot.store(Arc::new(snapshot));
-        self.version.send_modify(|version| *version += 1);
-    }
-
-    /// Ends all tasks, the event stream and all waits. Called when the supervisor ends.
-    pub(crate) fn mark_closed(&self) {
-        self.stop.cancel();
-        self.events.close();
-        self.version.send_modify(|version| *version += 1);
-    }
-
     /// Sends operations to the supervisor, and waits until their result is published.
     pub(crate) async fn apply(&self, operations: Vec<Operation>) -> Result<(), ManagerError> {
         let (sender, reply) = oneshot::channel();
@@ -446,7 +402,7 @@ impl Shared {
         let mut operations = Vec::new();
         let mut waiters = Vec::new();
         for config in new {
-            operations.push(self.upsert_operation(config).await);
+            operations.push(self.upsert_operation(config.clone()).await);
         }
         // The manager may differ from `old`: servers are also added and removed by other callers.
         let is_known = |name: &String| self.snapshot.load().server(name).is_ok();
@@ -469,16 +425,15 @@ impl Shared {
         Ok(plan)
     }
 
-    async fn upsert_operation(&self, config: &McpServerConfig) -> Operation {
-        let config = Arc::new(config.clone());
-        Operation::Upsert(Arc::clone(&config), self.load_cached_tools(config).await)
-    }
-
-    /// Reads the cached tools of a server on the blocking pool.
-    async fn load_cached_tools(&self, config: Arc<McpServerConfig>) -> CachedTools {
-        let Some(cache) = self.tool_cache.clone() else { return CachedTools::default() };
-        let loaded = tokio::task::spawn_blocking(move || cache.load(&config)).await;
-        loaded.unwrap_or_default()
+    /// Operation that adds a server or changes its config. Reads its cached tools on the blocking pool.
+    async fn upsert_operation(&self, config: McpServerConfig) -> Operation {
+        let config = Arc::new(config);
+        let Some(cache) = self.tool_cache.clone() else {
+            return Operation::Upsert(config, CachedTools::default());
+        };
+        let cached_config = Arc::clone(&config);
+        let loaded = tokio::task::spawn_blocking(move || cache.load(&cached_config)).await;
+        Operation::Upsert(config, loaded.unwrap_or_default())
     }
 
     /// Waits until `is_done` holds for the snapshot, at most until `deadline` or the end of the manager. `true` if it
@@ -497,10 +452,9 @@ impl Shared {
             if self.stop.is_cancelled() {
                 return false;
             }
-            match timeout_at(deadline, version.changed()).await {
-                Ok(Ok(())) => {}
+            if !matches!(timeout_at(deadline, version.changed()).await, Ok(Ok(()))) {
                 // Once more: the last snapshot may have arrived together with the timeout.
-                Ok(Err(_)) | Err(_) => return is_done(&self.snapshot.load()),
+                return is_done(&self.snapshot.load());
             }
         }
     }
@@ -508,7 +462,7 @@ impl Shared {
     /// Deadlines of a call that starts to wait for this server.
     pub(crate) fn start_wait(&self, connection: &McpConnection) -> WaitDeadlines {
         let startup = start_timeout(&connection.config);
-        WaitDeadlines::new(Instant::now(), startup, self.wait_limits.retry)
+        WaitDeadlines::new(Instant::now(), startup, self.settings.retry_wait)
     }
 
     /// Waits until a server accepts calls, or the [retry policy](crate::retry_policy) rejects the call.
@@ -567,7 +521,7 @@ impl std::fmt::Debug for Shared {
         let snapshot = self.snapshot.load();
         f.debug_struct("Shared")
             .field("servers", &snapshot.servers.len())
-            .field("tools", &snapshot.tools().len())
+            .field("tools", &snapshot.index.listed.len())
             .finish_non_exhaustive()
     }
 }

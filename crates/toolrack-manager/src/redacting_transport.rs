@@ -128,13 +128,16 @@ pub(crate) struct RedactingHandler {
     pub(crate) server: Arc<str>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) unreachable: mpsc::Sender<Failure>,
-    pub(crate) redactor: Redactor,
     pub(crate) stderr_limiter: RateLimiter,
 }
 
 impl RedactingHandler {
+    fn redactor(&self) -> &Redactor {
+        &self.shared.settings.stdio.redactor
+    }
+
     fn redact(&self, params: Option<RawJson>) -> Option<RawJson> {
-        params.map(|params| redact_json(params, &self.redactor))
+        params.map(|params| redact_json(params, self.redactor()))
     }
 
     fn emit_stderr(&self, line: &str) {
@@ -165,8 +168,8 @@ impl IncomingHandler for RedactingHandler {
 
     fn on_unmatched_response(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
         let outcome = match outcome {
-            Ok(result) => Ok(redact_json(result, &self.redactor)),
-            Err(error) => Err(redact_rpc_error(error, &self.redactor)),
+            Ok(result) => Ok(redact_json(result, self.redactor())),
+            Err(error) => Err(redact_rpc_error(error, self.redactor())),
         };
         self.inner.on_unmatched_response(id, outcome);
     }

@@ -72,17 +72,7 @@ impl ToolWithServer {
     /// The tool as its server lists it, under its name on the server.
     pub fn tool(&self) -> &Tool {
         /// Fallback for a place outside of the list, which would be a bug.
-        static EMPTY: LazyLock<Tool> = LazyLock::new(|| Tool {
-            name: String::new(),
-            title: None,
-            description: None,
-            input_schema: RawValue::NULL.to_owned(),
-            output_schema: None,
-            annotations: None,
-            icons: None,
-            execution: None,
-            meta: None,
-        });
+        static EMPTY: LazyLock<Tool> = LazyLock::new(Tool::default);
         self.list.items.get(self.place).unwrap_or(&EMPTY)
     }
 
@@ -167,12 +157,6 @@ impl ServerTools {
     }
 }
 
-impl ToolDiff {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
-    }
-}
-
 /// Whether two tools have the same description and schemas.
 fn is_same_tool(one: &Tool, two: &Tool) -> bool {
     fn raw(schema: Option<&RawValue>) -> Option<&str> {
@@ -217,11 +201,6 @@ impl RefreshLimiter {
     fn finish(&self, now: Instant) {
         *self.0.lock() = LastRefresh::At(now);
     }
-}
-
-/// Whether a server has tools and does not send `notifications/tools/list_changed`.
-pub(crate) fn needs_polling(active: &ActiveClient) -> bool {
-    active.client.capabilities().tools.as_ref().is_some_and(|tools| !tools.list_changed)
 }
 
 /// Fetches the tools of a connection again, and passes a changed list to the supervisor.
@@ -306,7 +285,7 @@ mod tests {
             changed: vec!["b".into()],
         };
         assert_eq!(after.diff(&before), expected);
-        assert!(after.diff(&after).is_empty());
+        assert_eq!(after.diff(&after), ToolDiff::default());
         assert_eq!(before.diff(&ServerTools::default()).added.len(), 3);
     }
 

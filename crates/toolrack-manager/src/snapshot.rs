@@ -19,7 +19,7 @@ use crate::tool_filter::{FilterRule, ToolFilter};
 use crate::tool_names::{NameGenerator, NameReservations, ToolRef, sanitize_name};
 
 /// Snapshot of one server.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct McpConnection {
     pub(crate) name: Arc<str>,
     pub(crate) config: Arc<McpServerConfig>,
@@ -130,7 +130,8 @@ type Position = (usize, usize);
 pub(crate) struct Index {
     /// Position of each server in the snapshot.
     positions: HashMap<Arc<str>, usize>,
-    listed: Arc<[ToolWithServer]>,
+    /// The tools that are offered.
+    pub(crate) listed: Arc<[ToolWithServer]>,
     /// Includes the tools of stopped servers, because stopping a server must not free its names.
     known: Vec<ToolWithServer>,
     by_name: HashMap<Arc<str>, Position>,
@@ -205,10 +206,6 @@ impl Index {
 }
 
 impl Snapshot {
-    pub(crate) fn tools(&self) -> &Arc<[ToolWithServer]> {
-        &self.index.listed
-    }
-
     pub(crate) fn server(&self, name: &str) -> Result<&Arc<McpConnection>, ManagerError> {
         let found = self.index.positions.get(name).and_then(|at| self.servers.get(*at));
         found.ok_or_else(|| {

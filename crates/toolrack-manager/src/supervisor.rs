@@ -19,8 +19,8 @@ use crate::error::ManagerError;
 use crate::events::{EventSender, ManagerEvent};
 use crate::lifecycle::{ConnectPhase, ConnectionState, Effect, Epoch, Event, Lifecycle, Policy};
 use crate::manager::Shared;
-use crate::server_tools::ServerTools;
-use crate::snapshot::{ActiveClient, Index, McpConnection, Snapshot};
+use crate::server_tools::{ServerTools, ToolDiff};
+use crate::snapshot::{Index, McpConnection, Snapshot};
 use crate::tool_cache::CachedTools;
 use crate::tool_filter::ToolFilter;
 
@@ -144,7 +144,7 @@ impl Supervisor {
             Operation::DenyTools(server, patterns) => {
                 let name = self.find(&server)?;
                 if let Some(record) = self.servers.get_mut(&name) {
-                    record.filter.denied_at_runtime = patterns;
+                    Arc::make_mut(&mut record.current).filter.denied_at_runtime = patterns;
                     record.refilter(&self.shared.events);
                 }
             }
@@ -154,7 +154,7 @@ impl Supervisor {
 
     fn find(&self, server: &str) -> Result<Arc<str>, ManagerError> {
         let record = self.servers.get(server).filter(|record| !record.is_removed);
-        record.map(|record| Arc::clone(&record.name)).ok_or_else(|| {
+        record.map(|record| Arc::clone(&record.current.name)).ok_or_else(|| {
             ManagerError::no_such_server(server, self.order.iter().map(|name| &**name))
         })
     }
@@ -202,13 +202,10 @@ impl Supervisor {
         let TaskReport { server, epoch, event } = report;
         match event {
             TaskEvent::Phase(phase) => {
-                let record = self.servers.get_mut(&server);
+                let Some(record) = self.servers.get_mut(&server) else { return };
                 // Phases do not pass through the state machine, so the epoch is checked here.
-                if let Some(record) =
-                    record.filter(|record| record.lifecycle.launch() == Some(epoch))
-                {
-                    record.phase = phase;
-                    record.is_changed = true;
+                if record.current.lifecycle.launch() == Some(epoch) {
+                    Arc::make_mut(&mut record.current).phase = phase;
                 }
             }
             TaskEvent::Opened(active) => {
@@ -216,9 +213,9 @@ impl Supervisor {
                 self.step(&server, Event::Opened(epoch));
                 let Some(record) = self.servers.get_mut(&server) else { return };
                 // A stop or restart may have been handled while the report was queued.
-                let is_current = record.lifecycle.launch() == Some(epoch);
-                if is_current && *record.lifecycle.state() == ConnectionState::Connected {
-                    record.active = Some(active);
+                let is_current = record.current.lifecycle.launch() == Some(epoch);
+                if is_current && record.current.is_connected() {
+                    Arc::make_mut(&mut record.current).active = Some(active);
                     self.update_tools(&server, epoch);
                 }
             }
@@ -240,13 +237,13 @@ impl Supervisor {
     /// Takes over the tools of a launch, if it is still connected.
     fn update_tools(&mut self, server: &str, epoch: Epoch) {
         let Some(record) = self.servers.get_mut(server) else { return };
-        let active = record.active.as_ref().filter(|active| active.epoch == epoch);
+        let active = record.current.active.as_ref().filter(|active| active.epoch == epoch);
         let Some(client) = active.map(|active| &active.client) else { return };
         let (list, version) = (Some(client.tools()), Some(client.detected_version()));
         record.cached = CachedTools { list, version };
         record.refilter(&self.shared.events);
         if let Some(cache_writes) = &self.cache_writes {
-            let write = (Arc::clone(&record.config), record.cached.clone());
+            let write = (Arc::clone(&record.current.config), record.cached.clone());
             let skipped = |error| tracing::debug!(%error, "tool cache write skipped");
             // `try_send`: a slow disk must not hold up this loop, which serves all servers.
             cache_writes.try_send(write).unwrap_or_else(skipped);
@@ -260,14 +257,14 @@ impl Supervisor {
         // this task runs.
         for name in self.servers.keys().cloned().collect::<Vec<_>>() {
             let Some(record) = self.servers.get_mut(&name) else { continue };
-            let active =
-                record.active.as_ref().filter(|_| record.idle_at(now).is_some_and(|at| at <= now));
+            let is_idle = record.idle_at(now).is_some_and(|at| at <= now);
+            let active = record.current.active.as_ref().filter(|_| is_idle);
             // A call may have started since `idle_at` looked; closing the counter decides which of the two wins.
             let idle = active.filter(|active| active.in_flight.close_if_unused());
             if let Some(epoch) = idle.map(|active| active.epoch) {
                 tracing::debug!(server = &*name, "closing idle server");
                 self.step(&name, Event::Idle(epoch));
-            } else if record.lifecycle.tick_at().is_some_and(|at| at <= now) {
+            } else if record.current.lifecycle.tick_at().is_some_and(|at| at <= now) {
                 self.step(&name, Event::Tick);
             }
         }
@@ -275,21 +272,21 @@ impl Supervisor {
 
     fn step(&mut self, server: &Arc<str>, event: Event) {
         let Some(record) = self.servers.get_mut(server) else { return };
-        let effect = record.lifecycle.step(event, Instant::now(), fastrand::f64());
-        record.is_changed = true;
+        let current = Arc::make_mut(&mut record.current);
+        let effect = current.lifecycle.step(event, Instant::now(), fastrand::f64());
         // The next snapshot must not offer a connection that is ending.
-        if *record.lifecycle.state() != ConnectionState::Connected {
-            record.active = None;
+        if !current.is_connected() {
+            current.active = None;
         }
         match effect {
             Some(Effect::Launch(epoch)) => {
                 // A child token: the end of the manager ends every launch.
                 record.stop = self.shared.stop.child_token();
-                record.phase = ConnectPhase::default();
+                current.phase = ConnectPhase::default();
                 let task = ConnectionTask {
                     server: Arc::clone(server),
                     epoch,
-                    config: Arc::clone(&record.config),
+                    config: Arc::clone(&current.config),
                     cached_version: record.cached.version,
                     shared: Arc::clone(&self.shared),
                     stop: record.stop.clone(),
@@ -315,12 +312,15 @@ impl Supervisor {
                 servers.push(record.publish(&self.shared.events));
             }
         }
-        self.shared.publish(Snapshot { index: self.index(&servers), servers });
+        let snapshot = Snapshot { index: self.index(&servers), servers };
+        // In this order: a task that is woken by the version must find the new snapshot.
+        self.shared.snapshot.store(Arc::new(snapshot));
+        self.shared.version.send_modify(|version| *version += 1);
     }
 
     /// Notifies callers that wait for a server's end, and drops removed servers that have no processes left.
     fn notify_stopped(&mut self) {
-        let is_gone = |record: &&mut ServerRecord| record.lifecycle.launch().is_none();
+        let is_gone = |record: &&mut ServerRecord| record.current.lifecycle.launch().is_none();
         for record in self.servers.values_mut().filter(is_gone) {
             for waiter in record.stop_waiters.drain(..) {
                 let dropped = |()| tracing::trace!("caller of a stop is gone");
@@ -328,7 +328,8 @@ impl Supervisor {
             }
         }
         // After the waiters: `remove` returns only when the processes are gone.
-        self.servers.retain(|_, record| !record.is_removed || record.lifecycle.launch().is_some());
+        self.servers
+            .retain(|_, record| !record.is_removed || record.current.lifecycle.launch().is_some());
     }
 
     /// Rebuilds the index if any tool list changed. Most snapshots differ in states only, and share the old index.
@@ -350,7 +351,7 @@ impl Supervisor {
             let offered = if server.is_offered() { &*server.tools } else { &no_tools };
             let old = before.server(server.name()).ok().filter(|old| old.is_offered());
             let diff = offered.diff(old.map_or(&no_tools, |old| &old.tools));
-            if !diff.is_empty() {
+            if diff != ToolDiff::default() {
                 self.shared.events.emit(|| ManagerEvent::ToolsChanged {
                     server: Arc::clone(&server.name),
                     added: diff.added,
@@ -359,7 +360,7 @@ impl Supervisor {
                 });
             }
         }
-        Arc::new(Index::build(&self.shared.names, servers, &before.index))
+        Arc::new(Index::build(&self.shared.settings.names, servers, &before.index))
     }
 }
 
@@ -372,50 +373,42 @@ impl Drop for Supervisor {
             self.order.clone().iter().for_each(|name| self.step(name, Event::Stop));
             self.publish();
         }
-        self.shared.mark_closed();
+        // Ends all tasks, the event stream and all waits.
+        self.shared.stop.cancel();
+        self.shared.events.close();
+        self.shared.version.send_modify(|version| *version += 1);
     }
 }
 
-/// One server as the supervisor stores it: config, lifecycle and tools.
+/// One server as the supervisor stores it.
 pub(crate) struct ServerRecord {
-    name: Arc<str>,
-    config: Arc<McpServerConfig>,
-    lifecycle: Lifecycle,
-    filter: ToolFilter,
+    /// The server as it is now. Shared with `published` until it changes.
+    current: Arc<McpConnection>,
+    /// The last published snapshot.
+    published: Option<Arc<McpConnection>>,
     cached: CachedTools,
-    tools: Arc<ServerTools>,
-    active: Option<Arc<ActiveClient>>,
     /// Ends the current launch.
     stop: CancellationToken,
     /// Notified when the current launch is gone.
     stop_waiters: Vec<oneshot::Sender<()>>,
     /// The record is dropped as soon as its launch is gone.
     is_removed: bool,
-    /// The last published snapshot.
-    published: Option<Arc<McpConnection>>,
-    /// Something has changed since then.
-    is_changed: bool,
-    /// Progress of the current launch.
-    phase: ConnectPhase,
 }
 
 impl ServerRecord {
     fn new(config: Arc<McpServerConfig>, cached: CachedTools, events: &EventSender) -> Self {
-        let mut record = Self {
+        let current = Arc::new(McpConnection {
             name: config.name.as_str().into(),
             lifecycle: Lifecycle::new(policy(&config)),
+            phase: ConnectPhase::default(),
+            active: None,
             tools: Arc::default(),
             filter: ToolFilter::new(&config, Vec::new()),
-            cached,
             config,
-            active: None,
-            stop: CancellationToken::new(),
-            stop_waiters: Vec::new(),
-            is_removed: false,
-            published: None,
-            is_changed: true,
-            phase: ConnectPhase::default(),
-        };
+        });
+        let (stop, stop_waiters) = (CancellationToken::new(), Vec::new());
+        let mut record =
+            Self { current, published: None, cached, stop, stop_waiters, is_removed: false };
         record.refilter(events);
         record
     }
@@ -429,11 +422,12 @@ impl ServerRecord {
     ) -> Event {
         // A changed filter or timeout does not end the connection, so calls in flight
         // survive the edit.
-        let is_same_transport = fingerprint(&self.config) == fingerprint(&config);
+        let is_same_transport = fingerprint(&self.current.config) == fingerprint(&config);
         let policy = policy(&config);
-        let denied_at_runtime = std::mem::take(&mut self.filter.denied_at_runtime);
-        self.filter = ToolFilter::new(&config, denied_at_runtime);
-        self.config = config;
+        let current = Arc::make_mut(&mut self.current);
+        let denied_at_runtime = std::mem::take(&mut current.filter.denied_at_runtime);
+        current.filter = ToolFilter::new(&config, denied_at_runtime);
+        current.config = config;
         // A server that is added again while its removal is under way stays.
         self.is_removed = false;
         if !is_same_transport {
@@ -451,19 +445,20 @@ impl ServerRecord {
     /// Filters the tools again, after the rules or the list changed. Warns about patterns that match no tool: they are
     /// probably misspelled.
     fn refilter(&mut self, events: &EventSender) {
-        self.tools = Arc::new(ServerTools::new(self.cached.list.clone(), &self.filter));
-        self.is_changed = true;
-        for pattern in &self.tools.unused_patterns {
-            let message = format!("pattern `{pattern}` matches no tool of server `{}`", self.name);
-            tracing::warn!(server = &*self.name, "{message}");
-            let server = Some(Arc::clone(&self.name));
+        let current = Arc::make_mut(&mut self.current);
+        current.tools = Arc::new(ServerTools::new(self.cached.list.clone(), &current.filter));
+        for pattern in &current.tools.unused_patterns {
+            let name = &current.name;
+            let message = format!("pattern `{pattern}` matches no tool of server `{name}`");
+            tracing::warn!(server = &**name, "{message}");
+            let server = Some(Arc::clone(name));
             events.emit(|| ManagerEvent::Warning { server, message });
         }
     }
 
     /// When the connection has to be checked for being idle.
     fn idle_at(&self, now: Instant) -> Option<Instant> {
-        let (active, idle) = (self.active.as_ref()?, self.config.idle?);
+        let (active, idle) = (self.current.active.as_ref()?, self.current.config.idle?);
         Some(match active.in_flight.idle_since() {
             Some(since) => deadline_after(since, idle),
             // In use: it cannot be idle for long enough before this. Nothing wakes the supervisor when a call ends.
@@ -473,39 +468,25 @@ impl ServerRecord {
 
     /// When the supervisor has to wake up for this server.
     fn wake_at(&self, now: Instant) -> Option<Instant> {
-        [self.lifecycle.tick_at(), self.idle_at(now)].into_iter().flatten().min()
+        [self.current.lifecycle.tick_at(), self.idle_at(now)].into_iter().flatten().min()
     }
 
     /// Immutable snapshot of the server, shared with the last one if nothing changed. Emits events for changes of its
     /// state and phase.
     fn publish(&mut self, events: &EventSender) -> Arc<McpConnection> {
-        let published = self.published.as_ref();
-        if let Some(published) = published.filter(|_| !self.is_changed) {
-            return Arc::clone(published);
-        }
-        let connection = Arc::new(McpConnection {
-            name: Arc::clone(&self.name),
-            config: Arc::clone(&self.config),
-            lifecycle: self.lifecycle.clone(),
-            phase: self.phase,
-            active: self.active.clone(),
-            tools: Arc::clone(&self.tools),
-            filter: self.filter.clone(),
-        });
-        let (state, server) = (connection.state(), &self.name);
+        let (current, published) = (&self.current, self.published.as_ref());
+        let (server, state) = (&current.name, current.state());
         if published.map_or(&ConnectionState::Disconnected, |published| published.state()) != state
         {
             let (server, state) = (Arc::clone(server), state.clone());
             events.emit(|| ManagerEvent::StateChanged { server, state });
         }
         let old_phase = published.and_then(|published| published.phase());
-        if let Some(phase) = connection.phase().filter(|phase| old_phase != Some(*phase)) {
+        if let Some(phase) = current.phase().filter(|phase| old_phase != Some(*phase)) {
             let server = Arc::clone(server);
             events.emit(|| ManagerEvent::PhaseChanged { server, phase });
         }
-        self.is_changed = false;
-        self.published = Some(Arc::clone(&connection));
-        connection
+        Arc::clone(self.published.insert(Arc::clone(current)))
     }
 }
 

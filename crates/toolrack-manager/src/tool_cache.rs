@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -33,8 +33,8 @@ const FORMAT: u32 = 1;
 /// Directory of cached tools.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolCache {
-    dir: PathBuf,
-    redactor: Redactor,
+    pub(crate) dir: PathBuf,
+    pub(crate) redactor: Redactor,
 }
 
 /// Cached knowledge about one server.
@@ -59,10 +59,6 @@ struct CacheFile<'a> {
 }
 
 impl ToolCache {
-    pub(crate) fn new(dir: PathBuf, redactor: Redactor) -> Self {
-        Self { dir, redactor }
-    }
-
     /// Reads the file of a server. Blocks.
     pub(crate) fn load(&self, config: &McpServerConfig) -> CachedTools {
         let path = self.path(config);
@@ -70,16 +66,17 @@ impl ToolCache {
         for path in [&self.dir, &path] {
             make_private(path);
         }
-        let text = match read_file_at_most(&path, MAX_FILE_BYTES) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return CachedTools::default(),
-            Err(error) => return ignore(&path, error),
-        };
-        match serde_json::from_slice::<CacheFile<'_>>(&text) {
-            Ok(file) if file.format == FORMAT => from_file(file, unix_time_ms() / 1000),
-            // Written by another version of the program, so not worth a warning.
-            Ok(_other_format) => CachedTools::default(),
-            Err(error) => ignore(&path, error),
+        let parse =
+            |text: Vec<u8>| Ok(from_file(serde_json::from_slice(&text)?, unix_time_ms() / 1000));
+        match read_file_at_most(&path, MAX_FILE_BYTES).and_then(parse) {
+            Ok(cached) => cached,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    let path = path.display();
+                    tracing::warn!(%path, %error, "ignoring unreadable tool cache file");
+                }
+                CachedTools::default()
+            }
         }
     }
 
@@ -124,6 +121,10 @@ impl ToolCache {
 }
 
 fn from_file(file: CacheFile<'_>, now: u64) -> CachedTools {
+    if file.format != FORMAT {
+        // Written by another version of the program, so not worth a warning.
+        return CachedTools::default();
+    }
     // Saturates, because the system clock may have been set back.
     let age = Duration::from_secs(now.saturating_sub(file.saved_at));
     let version = file.version.as_deref().and_then(DetectedVersion::parse);
@@ -132,11 +133,6 @@ fn from_file(file: CacheFile<'_>, now: u64) -> CachedTools {
         version.filter(|version| version.era() == Era::Modern || age < LEGACY_VERSION_TTL);
     let list = List { items: file.tools.into_owned(), ..List::default() };
     CachedTools { list: Some(Arc::new(list)), version }
-}
-
-fn ignore(path: &Path, error: impl std::fmt::Display) -> CachedTools {
-    tracing::warn!(path = %path.display(), %error, "ignoring unreadable tool cache file");
-    CachedTools::default()
 }
 
 /// Writer task: writes one file at a time, in the order of requests, until all senders are dropped.
@@ -176,7 +172,7 @@ mod tests {
     #[test]
     fn tools_and_version_are_loaded_for_the_same_config_only() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().join("cache"), Redactor::default());
+        let cache = ToolCache { dir: dir.path().join("cache"), redactor: Redactor::default() };
         let config = McpServerConfig::stdio("fs", "server", &["a"]);
         assert_eq!(names(&cache.load(&config)), None);
         let list = List { items: vec![tool("read"), tool("write")], ..List::default() };
@@ -214,7 +210,7 @@ mod tests {
     fn secrets_are_not_cached() {
         let dir = tempfile::tempdir().unwrap();
         let redactor = Redactor::default();
-        let cache = ToolCache::new(dir.path().join("cache"), redactor.clone());
+        let cache = ToolCache { dir: dir.path().join("cache"), redactor: redactor.clone() };
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let leaky = Tool { description: Some("it is s3cr3t".to_owned()), ..tool("read") };
         let list = List { items: vec![leaky], ..List::default() };
@@ -228,7 +224,7 @@ mod tests {
     #[test]
     fn existing_files_become_private() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().join("cache"), Redactor::default());
+        let cache = ToolCache { dir: dir.path().join("cache"), redactor: Redactor::default() };
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let cached = CachedTools { list: Some(Arc::default()), version: None };
         cache.save(&config, &cached).unwrap();
@@ -244,7 +240,7 @@ mod tests {
     #[test]
     fn broken_files_count_as_absent() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().to_owned(), Redactor::default());
+        let cache = ToolCache { dir: dir.path().to_owned(), redactor: Redactor::default() };
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let path = cache.path(&config);
         for text in ["", "{", "[]", r#"{"format":2,"saved_at":0,"tools":[]}"#, "\u{0}\u{0}"] {
@@ -281,7 +277,7 @@ mod tests {
     #[test]
     fn oldest_files_are_deleted() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().to_owned(), Redactor::default());
+        let cache = ToolCache { dir: dir.path().to_owned(), redactor: Redactor::default() };
         for number in 0..MAX_FILES + 5 {
             File::create(dir.path().join(format!("{number}.json"))).unwrap();
         }

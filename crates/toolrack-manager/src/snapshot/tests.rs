@@ -140,7 +140,7 @@ fn bare_tool_name_finds_the_first_server() {
 #[test]
 fn only_offered_and_allowed_tools_are_listed() {
     let snapshot = example();
-    let names: Vec<&str> = snapshot.tools().iter().map(|tool| &**tool.name()).collect();
+    let names: Vec<&str> = snapshot.index.listed.iter().map(|tool| &**tool.name()).collect();
     assert_eq!(names, ["fs_read_file", "fs_a_b_c", "my_git_log", "my_git_read_file"]);
 }
 
@@ -154,7 +154,7 @@ fn long_tool_list_is_not_copied() {
     let snapshot = snapshot(servers.collect());
     let started = Instant::now();
     for _ in 0..100 {
-        assert_eq!(Arc::clone(snapshot.tools()).len(), 5000);
+        assert_eq!(Arc::clone(&snapshot.index.listed).len(), 5000);
     }
     assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
 }
@@ -188,7 +188,7 @@ fn name_that_two_servers_could_own_is_ambiguous() {
         check(&snapshot, "db.prod_query", "db prod_query");
         check(&snapshot, "db/prod_query", "db prod_query");
         let has_base_name = |tool: &ToolWithServer| &**tool.name() == "db_prod_query";
-        assert!(!snapshot.tools().iter().any(has_base_name), "{availability:?}");
+        assert!(!snapshot.index.listed.iter().any(has_base_name), "{availability:?}");
     }
     // The server with the longer name owns the prefix, if the other has no such tool.
     let distinct = snapshot(pair(&["list"], READY, Some(&["query"])));
