@@ -19,9 +19,8 @@ use toolrack_stdio::StdioOptions;
 
 use crate::connector::PackageInstaller;
 use crate::events::EventSender;
-use crate::manager::{CredentialsProvider, LaunchOptions, McpManager, Shared, WaitLimits};
-use crate::server_tools::ServerTools;
-use crate::snapshot::{Index, Snapshot};
+use crate::manager::{CredentialsProvider, McpManager, Shared};
+use crate::snapshot::Snapshot;
 use crate::supervisor::Supervisor;
 use crate::tool_cache::{self, CachedTools, ToolCache};
 
@@ -38,17 +37,30 @@ const MIN_STARTS: usize = 4;
 /// Settings of a manager. Created by [`McpManager::builder`].
 #[must_use = "nothing happens until it is built"]
 pub struct ManagerBuilder {
-    names: ToolNaming,
-    tool_cache: Option<PathBuf>,
-    wait_limits: WaitLimits,
-    launch_options: LaunchOptions,
+    pub(crate) names: ToolNaming,
+    pub(crate) tool_cache: Option<PathBuf>,
+    /// How long [`McpManager::connect_all`] waits for slow servers.
+    pub(crate) ready_wait: Duration,
+    /// How long a call waits for a server that failed and is retried.
+    pub(crate) retry_wait: Duration,
+    pub(crate) lookup: Arc<dyn Lookup + Send + Sync>,
+    pub(crate) stdio: StdioOptions,
+    pub(crate) http: HttpOptions,
+    pub(crate) credentials: Option<Arc<CredentialsProvider>>,
+    pub(crate) client_info: Option<Implementation>,
+    pub(crate) handler: Option<Arc<dyn ClientHandler>>,
+    pub(crate) limits: Limits,
+    pub(crate) package_installer: Option<Arc<dyn PackageInstaller>>,
 }
 
 impl Default for ManagerBuilder {
     fn default() -> Self {
-        let no_values = |_: VariableSource, _: &str| Ok(None);
-        let launch_options = LaunchOptions {
-            lookup: Arc::new(no_values),
+        Self {
+            names: ToolNaming::default(),
+            tool_cache: None,
+            ready_wait: Duration::from_secs(5),
+            retry_wait: Duration::from_secs(5),
+            lookup: Arc::new(|_: VariableSource, _: &str| Ok(None)),
             stdio: StdioOptions::default(),
             http: HttpOptions::default(),
             credentials: None,
@@ -56,10 +68,7 @@ impl Default for ManagerBuilder {
             handler: None,
             limits: Limits::default(),
             package_installer: None,
-        };
-        let wait = Duration::from_secs(5);
-        let wait_limits = WaitLimits { ready: wait, retry: wait };
-        Self { names: ToolNaming::default(), tool_cache: None, wait_limits, launch_options }
+        }
     }
 }
 
@@ -78,61 +87,61 @@ impl ManagerBuilder {
 
     /// Resolver of variables in configs, such as `${TOKEN}`. It may block. Without one, no variable has a value.
     pub fn lookup(mut self, lookup: Arc<dyn Lookup + Send + Sync>) -> Self {
-        self.launch_options.lookup = lookup;
+        self.lookup = lookup;
         self
     }
 
     /// Options of stdio servers. Limits and environment come from each config.
     pub fn stdio(mut self, options: StdioOptions) -> Self {
-        self.launch_options.stdio = options;
+        self.stdio = options;
         self
     }
 
     /// Options of HTTP servers. Limits come from each config.
     pub fn http(mut self, options: HttpOptions) -> Self {
-        self.launch_options.http = options;
+        self.http = options;
         self
     }
 
     /// Provider of credentials for HTTP servers. Called for each connection.
     pub fn credentials(mut self, provider: Arc<CredentialsProvider>) -> Self {
-        self.launch_options.credentials = Some(provider);
+        self.credentials = Some(provider);
         self
     }
 
     /// Name and version that servers see. Those of Toolrack by default.
     pub fn client_info(mut self, client_info: Implementation) -> Self {
-        self.launch_options.client_info = Some(client_info);
+        self.client_info = Some(client_info);
         self
     }
 
     /// Handler of requests from servers. Without one, no client capability is offered to them.
     pub fn handler(mut self, handler: Arc<dyn ClientHandler>) -> Self {
-        self.launch_options.handler = Some(handler);
+        self.handler = Some(handler);
         self
     }
 
     /// Installer of packages. Without one, a server that is a package cannot be connected.
     pub fn package_installer(mut self, installer: Arc<dyn PackageInstaller>) -> Self {
-        self.launch_options.package_installer = Some(installer);
+        self.package_installer = Some(installer);
         self
     }
 
     /// Limits on the data that is accepted from each server.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.launch_options.limits = limits;
+        self.limits = limits;
         self
     }
 
     /// How long [`McpManager::connect_all`] waits for slow servers. Five seconds by default.
     pub fn ready_wait(mut self, wait: Duration) -> Self {
-        self.wait_limits.ready = wait;
+        self.ready_wait = wait;
         self
     }
 
     /// How long a call waits for a server that failed and is retried. Five seconds by default.
     pub fn retry_wait(mut self, wait: Duration) -> Self {
-        self.wait_limits.retry = wait;
+        self.retry_wait = wait;
         self
     }
 
@@ -142,21 +151,20 @@ impl ManagerBuilder {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn build(self, configs: Vec<McpServerConfig>) -> McpManager {
-        let redactor = self.launch_options.stdio.redactor.clone();
-        let tool_cache = self.tool_cache.map(|dir| ToolCache::new(dir, redactor));
+        let new_cache = |dir| ToolCache { dir, redactor: self.stdio.redactor.clone() };
+        let tool_cache = self.tool_cache.clone().map(new_cache);
         let (command_sender, commands) = mpsc::channel(COMMAND_CAPACITY);
         let (report_sender, reports) = mpsc::channel(REPORT_CAPACITY);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             version: watch::Sender::new(0),
-            events: Arc::new(EventSender::default()),
+            events: EventSender::default(),
             commands: command_sender,
             next_call_id: AtomicU64::new(0),
-            names: self.names,
-            wait_limits: self.wait_limits,
-            launch_options: Arc::new(self.launch_options),
+            settings: self,
+            start_permits: Semaphore::new((processors * STARTS_PER_PROCESSOR).max(MIN_STARTS)),
             tool_cache,
-            no_tools: Arc::new(ServerTools::default()),
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -169,13 +177,8 @@ impl ManagerBuilder {
             shared: Arc::clone(&shared),
             reports: report_sender,
             cache_writes,
-            start_permits: Arc::new(Semaphore::new(n_start_permits())),
-            stop: shared.stop.clone(),
             servers: HashMap::new(),
             order: Vec::new(),
-            positions: Arc::default(),
-            index: Arc::new(Index::default()),
-            index_keys: None,
         };
         // Reads the cache on this thread: the caller wants the cached tools when `build` returns.
         for config in configs {
@@ -190,18 +193,14 @@ impl ManagerBuilder {
     }
 }
 
-fn n_start_permits() -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (processors * STARTS_PER_PROCESSOR).max(MIN_STARTS)
-}
-
 impl fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManagerBuilder")
             .field("names", &self.names)
             .field("tool_cache", &self.tool_cache)
-            .field("stdio", &self.launch_options.stdio)
-            .field("wait_limits", &self.wait_limits)
+            .field("stdio", &self.stdio)
+            .field("ready_wait", &self.ready_wait)
+            .field("retry_wait", &self.retry_wait)
             .finish_non_exhaustive()
     }
 }

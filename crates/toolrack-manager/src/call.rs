@@ -25,7 +25,7 @@ use toolrack_transport::{RawJson, TransportError, sanitize_text};
 use crate::error::{ManagerError, suggestions};
 use crate::lifecycle::Epoch;
 use crate::manager::McpManager;
-use crate::retry_policy::{Repeatable, should_retry};
+use crate::retry_policy::should_retry;
 use crate::snapshot::{ResolvedTool, Snapshot};
 use crate::telemetry::{self, CallEventGuard};
 use crate::tool_filter::glob_matches;
@@ -145,8 +145,7 @@ impl McpManager {
         tool: &str,
         arguments: &Value,
     ) -> Result<McpToolResult, ManagerError> {
-        let result = self.call((server, tool)).args(arguments).send().await?;
-        Ok(McpToolResult { content: result.text, is_error: result.is_error })
+        Ok(self.call((server, tool)).args(arguments).send().await?.rendered)
     }
 
     /// Reserves an id for a later call, under which its events are emitted.
@@ -191,10 +190,13 @@ impl<'a> ToolCall<'a> {
         let snapshot = self.snapshot_with_tool().await;
         let found = self.find(&snapshot)?;
         let raw = self.deliver(found).await?;
-        ToolResult::new(raw, found.connection.config.max_output_bytes).map_err(|source| {
-            let (server, tool) = (found.connection.name().to_owned(), found.tool.to_owned());
-            ManagerError::Undecodable { server, tool, source }
-        })
+        match render_tool_result(&raw, found.connection.config.max_output_bytes) {
+            Ok(rendered) => Ok(ToolResult { raw, rendered }),
+            Err(source) => {
+                let (server, tool) = (found.connection.name().to_owned(), found.tool.to_owned());
+                Err(ManagerError::Undecodable { server, tool, source })
+            }
+        }
     }
 
     /// Sends the call and returns its result as the server sent it: not decoded, not sanitized, not truncated.
@@ -234,7 +236,8 @@ impl<'a> ToolCall<'a> {
                 snapshot.server(server).map(|connection| ResolvedTool { connection, tool })
             }
         };
-        found.map_err(|error| self.manager.shared.closed_or(error))
+        let is_closed = || self.manager.shared.stop.is_cancelled();
+        found.map_err(|error| if is_closed() { ManagerError::Closed } else { error })
     }
 
     /// Runs the call to its outcome, with telemetry if anyone wants it.
@@ -361,7 +364,7 @@ fn check_allowed(found: ResolvedTool<'_>) -> Result<(), ManagerError> {
         return Err(ManagerError::Denied { server, tool, rule });
     }
     // A cached list may be out of date; the list of a connection is not.
-    if connection.active.is_none() || tools.list().is_none() {
+    if connection.active.is_none() || tools.list.is_none() {
         return Ok(());
     }
     let suggestions = suggestions(tool, tools.allowed().map(|(_, tool)| tool.name.as_str()));
@@ -381,37 +384,30 @@ fn is_final(found: ResolvedTool<'_>, error: &CallError, n_attempts: u32) -> bool
             | TransportError::StdoutNotAvailable
     );
     let patterns = &found.connection.config.repeatable;
-    let is_repeatable = patterns.iter().any(|pattern| glob_matches(pattern, found.tool));
-    let repeatable = if is_repeatable { Repeatable::Yes } else { Repeatable::No };
-    !is_connection_lost || !should_retry(error.delivery(), repeatable, n_attempts)
+    let is_repeatable = || patterns.iter().any(|pattern| glob_matches(pattern, found.tool));
+    !is_connection_lost || !should_retry(error.delivery(), is_repeatable, n_attempts)
 }
 
 /// Result of a tool call.
 #[derive(Debug, Clone)]
 pub struct ToolResult {
     raw: RawJson,
-    text: String,
-    is_error: bool,
+    rendered: McpToolResult,
 }
 
 impl ToolResult {
-    fn new(raw: RawJson, max_output_bytes: usize) -> Result<Self, DecodeError> {
-        let McpToolResult { content, is_error } = render_tool_result(&raw, max_output_bytes)?;
-        Ok(Self { raw, text: content, is_error })
-    }
-
     /// The text for an agent: joined, sanitized, and truncated to the server's `max_output_bytes`.
     ///
     /// Embedded text resources count as text. Images and other blocks become one line each, such as
     /// `[image: image/png, 300 bytes]`; [`content`](Self::content) has them. A result with only structured content
     /// becomes JSON text.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.rendered.content
     }
 
     /// Whether the tool ran and failed. The text says why.
     pub fn is_error(&self) -> bool {
-        self.is_error
+        self.rendered.is_error
     }
 
     /// The content blocks: text, images, audio, resources. Nothing is sanitized or truncated.

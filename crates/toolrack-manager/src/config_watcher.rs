@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout_at};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use toolrack_config::McpServerConfig;
+use toolrack_platform::read_at_most;
 
 use crate::error::ManagerError;
 use crate::events::ManagerEvent;
@@ -32,13 +33,7 @@ pub type ParseServers = dyn Fn(&Path, &str) -> Result<Vec<McpServerConfig>, Stri
 /// A watched file. Dropping it ends the watch, and leaves the servers as they are.
 #[derive(Debug)]
 pub struct FileWatch {
-    stop: CancellationToken,
-}
-
-impl Drop for FileWatch {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
+    _stop: DropGuard,
 }
 
 /// Starts to watch a file. `servers` are those of the caller's last reading.
@@ -51,7 +46,10 @@ pub(crate) fn start(
     // The process may change its working directory while the watch runs.
     let path = std::path::absolute(path)?;
     let changes = Arc::new(Notify::new());
-    let watcher = watch(&watched_paths(&path), &changes).map_err(io::Error::other)?;
+    // Also the target of a symlink: configs are often links into a dotfiles directory.
+    let target = std::fs::canonicalize(&path).ok().filter(|target| *target != path);
+    let files = std::iter::once(path.clone()).chain(target).collect();
+    let watcher = watch(files, &changes).map_err(io::Error::other)?;
     // The file may have changed between the caller's reading and the start of the watch.
     changes.notify_one();
     let stop = shared.stop.child_token();
@@ -64,21 +62,16 @@ pub(crate) fn start(
         _watcher: watcher,
     };
     shared.tracker.spawn(task.run(changes, stop.clone()));
-    Ok(FileWatch { stop })
-}
-
-/// The path and the target of a symlink: configs are often links into a dotfiles directory.
-fn watched_paths(path: &Path) -> Vec<PathBuf> {
-    let mut paths = vec![path.to_owned()];
-    paths.extend(std::fs::canonicalize(path).ok().filter(|target| target != path));
-    paths
+    Ok(FileWatch { _stop: stop.drop_guard() })
 }
 
 /// Notifies `changes` on every event of one of these files.
-fn watch(files: &[PathBuf], changes: &Arc<Notify>) -> notify::Result<RecommendedWatcher> {
-    let (changes, names) = (Arc::clone(changes), files.to_vec());
+fn watch(files: Vec<PathBuf>, changes: &Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    let changes = Arc::clone(changes);
+    let dirs: Vec<PathBuf> =
+        files.iter().filter_map(|file| Some(file.parent()?.to_owned())).collect();
     let is_watched =
-        move |path: &PathBuf| names.iter().any(|file| file.file_name() == path.file_name());
+        move |path: &PathBuf| files.iter().any(|file| file.file_name() == path.file_name());
     let on_event = move |event: notify::Result<notify::Event>| {
         // An error may hide a change, so it counts as one: an extra read is harmless.
         let is_change = event.map_or(true, |event| {
@@ -91,8 +84,8 @@ fn watch(files: &[PathBuf], changes: &Arc<Notify>) -> notify::Result<Recommended
         }
     };
     let mut watcher = notify::recommended_watcher(on_event)?;
-    for dir in files.iter().filter_map(|file| file.parent()) {
-        watcher.watch(dir, RecursiveMode::NonRecursive)?;
+    for dir in dirs {
+        watcher.watch(&dir, RecursiveMode::NonRecursive)?;
     }
     Ok(watcher)
 }
@@ -110,22 +103,14 @@ struct WatchTask {
 
 impl WatchTask {
     async fn run(mut self, changes: Arc<Notify>, stop: CancellationToken) {
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = changes.notified() => {}
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = debounce(&changes) => {}
-            }
+        while stop.run_until_cancelled(next_change(&changes)).await.is_some() {
             self.reload().await;
         }
     }
 
     async fn reload(&mut self) {
         let path = self.path.clone();
-        let text = tokio::task::spawn_blocking(move || read_text(&path)).await;
+        let text = tokio::task::spawn_blocking(move || read_at_most(&path, MAX_FILE_BYTES)).await;
         let text = match text.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
             Ok(text) => text,
             Err(error) => {
@@ -170,21 +155,9 @@ impl WatchTask {
     }
 }
 
-/// Waits until changes have stopped for [`DEBOUNCE`], at most for [`MAX_DELAY`].
-async fn debounce(changes: &Notify) {
-    let latest = Instant::now() + MAX_DELAY;
-    loop {
-        let quiet = (Instant::now() + DEBOUNCE).min(latest);
-        if timeout_at(quiet, changes.notified()).await.is_err() {
-            return;
-        }
-        if Instant::now() >= latest {
-            return sleep_until(latest).await;
-        }
-    }
-}
-
-fn read_text(path: &Path) -> io::Result<String> {
-    let bytes = toolrack_platform::read_file_at_most(path, MAX_FILE_BYTES)?;
-    String::from_utf8(bytes).map_err(|_invalid| io::ErrorKind::InvalidData.into())
+/// Waits for a change, and then until changes have stopped for [`DEBOUNCE`], at most for [`MAX_DELAY`].
+async fn next_change(changes: &Notify) {
+    changes.notified().await;
+    let quiet = async { while timeout(DEBOUNCE, changes.notified()).await.is_ok() {} };
+    timeout(MAX_DELAY, quiet).await.unwrap_or_default();
 }

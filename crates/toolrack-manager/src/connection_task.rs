@@ -2,14 +2,13 @@
 //!
 //! **Invariant:** the last report of a launch is [`TaskEvent::Gone`], and nothing of the launch runs after it.
 
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc};
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,10 +23,10 @@ use crate::connector::{
     package_request, prepare_without_package, resolve, stdio_options,
 };
 use crate::error::{ErrorKind, Failure};
-use crate::events::{EventSender, ManagerEvent};
-use crate::in_flight::{IdleTimer, InFlight};
+use crate::events::ManagerEvent;
+use crate::in_flight::InFlight;
 use crate::lifecycle::{ConnectPhase, Epoch};
-use crate::manager::LaunchOptions;
+use crate::manager::Shared;
 use crate::rate_limit::RateLimiter;
 use crate::server_tools::RefreshLimiter;
 use crate::snapshot::ActiveClient;
@@ -48,10 +47,7 @@ pub(crate) struct ConnectionTask {
     pub(crate) epoch: Epoch,
     pub(crate) config: Arc<McpServerConfig>,
     pub(crate) cached_version: Option<Revision>,
-    pub(crate) options: Arc<LaunchOptions>,
-    pub(crate) events: Arc<EventSender>,
-    /// Limits how many servers start at once.
-    pub(crate) start_permits: Arc<Semaphore>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) stop: CancellationToken,
     /// Sending waits if it is full; the supervisor always reads.
     pub(crate) reports: mpsc::Sender<TaskReport>,
@@ -75,30 +71,19 @@ pub(crate) enum TaskEvent {
     Gone,
 }
 
-/// Reports connect phases from callbacks.
-struct ProgressReporter {
-    server: Arc<str>,
-    epoch: Epoch,
-    reports: mpsc::Sender<TaskReport>,
-}
-
-impl ProgressReporter {
-    /// Never waits: a phase that is dropped because the channel is full does no harm.
-    fn report(&self, phase: ConnectPhase) {
-        let (server, event) = (Arc::clone(&self.server), TaskEvent::Phase(phase));
-        let report = TaskReport { server, epoch: self.epoch, event };
-        let dropped = |error| tracing::debug!(%error, "connect phase dropped");
-        self.reports.try_send(report).unwrap_or_else(dropped);
-    }
-}
-
 fn stopped() -> Failure {
     Failure::new(ErrorKind::Stopped, "stopped")
 }
 
 impl ConnectionTask {
     pub(crate) async fn run(self) {
-        match self.connector().await {
+        let connector = async {
+            let prepared = self.prepare().await?;
+            let settings = &self.shared.settings;
+            // Calls the application's credentials callback.
+            catch_panic(async { build_connector(prepared, &self.config, settings) }).await
+        };
+        match connector.await {
             Err(failure) => self.report(TaskEvent::OpenFailed(failure)).await,
             Ok(inner) => {
                 // Room for one: all requests that find the server unreachable report the same loss.
@@ -109,8 +94,7 @@ impl ConnectionTask {
                     transports: Arc::default(),
                     opening: TaskTracker::new(),
                     server: Arc::clone(&self.server),
-                    events: Arc::clone(&self.events),
-                    redactor: self.options.stdio.redactor.clone(),
+                    shared: Arc::clone(&self.shared),
                 });
                 self.run_connection(&connector, unreachable).await;
                 // Also after an aborted connect, which may have left a transport that
@@ -122,19 +106,14 @@ impl ConnectionTask {
         self.report(TaskEvent::Gone).await;
     }
 
-    async fn connector(&self) -> Result<Arc<dyn Connector>, Failure> {
-        let prepared = self.prepare().await?;
-        // Calls the application's credentials callback.
-        catch_panic(async { build_connector(prepared, &self.config, &self.options) }).await
-    }
-
     /// Resolves the config's variables, and installs the package if there is one.
     async fn prepare(&self) -> Result<PreparedServer, Failure> {
+        let settings = &self.shared.settings;
         let resolved = tokio::select! {
             // Here and below: a stop wins over a result that is ready at the same time.
             biased;
             () = self.stop.cancelled() => return Err(stopped()),
-            resolved = timeout(self.config.startup_timeout, resolve(&self.config, &self.options)) => {
+            resolved = timeout(self.config.startup_timeout, resolve(&self.config, settings)) => {
                 let timed_out = || {
                     Failure::new(ErrorKind::Internal, "resolving variables of the config timed out")
                 };
@@ -149,18 +128,19 @@ impl ConnectionTask {
 
     /// Installs a package within `install_timeout`. All processes of the installer have ended when this returns.
     async fn install(&self, package: PackageRequest) -> Result<PreparedServer, Failure> {
-        let Some(installer) = &self.options.package_installer else {
+        let settings = &self.shared.settings;
+        let Some(installer) = &settings.package_installer else {
             let reason = "this program cannot install packages";
             let hint = "set `command` or `url` instead of a package";
             return Err(Failure::new(ErrorKind::BadConfig, reason).with_hint(hint));
         };
-        let (stop, progress) = (self.stop.child_token(), self.progress_reporter());
+        let (stop, report_phase) = (self.stop.child_token(), self.phase_reporter());
         let installation = Installation {
             server: Arc::clone(&self.server),
-            stdio: stdio_options(&self.config, &self.options),
+            stdio: stdio_options(&self.config, settings),
             stop: stop.clone(),
-            on_start: Arc::new(move || progress.report(ConnectPhase::Installing)),
-            events: Arc::clone(&self.events),
+            on_start: Arc::new(move || report_phase(ConnectPhase::Installing)),
+            shared: Arc::clone(&self.shared),
         };
         let mut work = installer.prepare(package, installation);
         let limit = self.config.install_timeout;
@@ -209,10 +189,9 @@ impl ConnectionTask {
         }
         // Subscribes before the connection is reported, so that no change of its tools is missed.
         let events = client.subscribe();
-        let idle_timer = if self.config.idle.is_some() { IdleTimer::On } else { IdleTimer::Off };
         let active = Arc::new(ActiveClient {
             client,
-            in_flight: InFlight::new(idle_timer),
+            in_flight: InFlight::new(self.config.idle),
             epoch: self.epoch,
             refresh_limiter: RefreshLimiter::default(),
         });
@@ -232,7 +211,7 @@ impl ConnectionTask {
 
     async fn connect(&self, connector: &Arc<ClosingConnector>) -> Result<McpClient, ConnectError> {
         // Starting fifty servers at once would be a CPU storm, in which healthy ones time out too.
-        let permit = self.start_permits.acquire().await;
+        let permit = self.shared.start_permits.acquire().await;
         let connector = Arc::clone(connector) as Arc<dyn Connector>;
         let mut connecting = pin!(self.client_builder().connect_with(connector));
         tokio::select! {
@@ -250,20 +229,19 @@ impl ConnectionTask {
             startup: self.config.startup_timeout,
             ..Timeouts::default()
         };
-        let progress = self.progress_reporter();
-        let builder = McpClient::builder(&self.server)
+        let (settings, report_phase) = (&self.shared.settings, self.phase_reporter());
+        let mut builder = McpClient::builder(&self.server)
             .timeouts(timeouts)
-            .limits(self.options.limits)
+            .limits(settings.limits)
             .known_version(self.cached_version)
-            .on_step(Arc::new(move |step| progress.report(ConnectPhase::from_step(step))));
-        let builder = match &self.options.client_info {
-            Some(client_info) => builder.client(client_info.clone()),
-            None => builder,
-        };
-        match &self.options.handler {
-            Some(handler) => builder.handler(Arc::clone(handler)),
-            None => builder,
+            .on_step(Arc::new(move |step| report_phase(ConnectPhase::from_step(step))));
+        if let Some(client_info) = &settings.client_info {
+            builder = builder.client(client_info.clone());
         }
+        if let Some(handler) = &settings.handler {
+            builder = builder.handler(Arc::clone(handler));
+        }
+        builder
     }
 
     /// Forwards the events of the client, until the connection is lost or stopped.
@@ -292,7 +270,7 @@ impl ConnectionTask {
                         tracing::debug!(server = &*self.server, n_dropped, "server events dropped");
                     }
                     let server = Arc::clone(&self.server);
-                    self.events.emit(|| ManagerEvent::ServerEvent { server, event });
+                    self.shared.events.emit(|| ManagerEvent::ServerEvent { server, event });
                 }
                 None => return,
             }
@@ -310,14 +288,20 @@ impl ConnectionTask {
         }
     }
 
-    fn progress_reporter(&self) -> ProgressReporter {
-        let (server, reports) = (Arc::clone(&self.server), self.reports.clone());
-        ProgressReporter { server, epoch: self.epoch, reports }
+    /// Reports connect phases from callbacks. Never waits: a phase that is dropped because the channel is full does no
+    /// harm.
+    fn phase_reporter(&self) -> impl Fn(ConnectPhase) + Send + Sync + 'static {
+        let (server, epoch, reports) = (Arc::clone(&self.server), self.epoch, self.reports.clone());
+        move |phase| {
+            let (server, event) = (Arc::clone(&server), TaskEvent::Phase(phase));
+            let dropped = |error| tracing::debug!(%error, "connect phase dropped");
+            reports.try_send(TaskReport { server, epoch, event }).unwrap_or_else(dropped);
+        }
     }
 
     async fn report(&self, event: TaskEvent) {
         // A failure may quote output of the server.
-        let redactor = &self.options.stdio.redactor;
+        let redactor = &self.shared.settings.stdio.redactor;
         let event = match event {
             TaskEvent::OpenFailed(failure) => TaskEvent::OpenFailed(failure.redacted(redactor)),
             TaskEvent::Lost(failure) => TaskEvent::Lost(failure.redacted(redactor)),
@@ -334,13 +318,8 @@ impl ConnectionTask {
 /// Runs `work`, which calls application code, and turns a panic into a failure. Otherwise the panic would end this
 /// task without a report. The panic hook has printed the message.
 async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
-    let mut work = pin!(work);
     // Unwind safe: a future that panicked is not polled again.
-    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-        Ok(poll) => poll.map(Ok),
-        Err(_payload) => Poll::Ready(Err(panicked())),
-    })
-    .await
+    AssertUnwindSafe(work).catch_unwind().await.map_err(|_payload| panicked())
 }
 
 fn panicked() -> Failure {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{Connector, HttpConnector, StdioConnector};
@@ -27,9 +28,11 @@ use toolrack_transport::{
     BoxFuture, IncomingHandler, Redactor, Transport, TransportError, sanitize_line,
 };
 
+use crate::builder::ManagerBuilder;
 use crate::error::{ErrorKind, Failure};
-use crate::events::{EventSender, ManagerEvent};
-use crate::manager::LaunchOptions;
+use crate::events::ManagerEvent;
+use crate::manager::Shared;
+use crate::rate_limit::RateLimiter;
 use crate::redacting_transport::{RedactingHandler, redacting};
 
 /// Maximum length of a line of installer output.
@@ -43,7 +46,7 @@ const NOT_SECRET: [&str; 8] =
 /// Resolves the variables of a config.
 pub(crate) async fn resolve(
     config: &Arc<McpServerConfig>,
-    options: &LaunchOptions,
+    settings: &ManagerBuilder,
 ) -> Result<ResolvedTransport, Failure> {
     if let Some(key) = unsupported_protection(config) {
         // Fail closed: the server must not run without a protection that its config asks for.
@@ -51,12 +54,12 @@ pub(crate) async fn resolve(
         let hint = format!("remove `{key}` from the server's config to run it without");
         return Err(Failure::new(ErrorKind::BadConfig, reason).with_hint(hint));
     }
-    let (config, lookup) = (Arc::clone(config), Arc::clone(&options.lookup));
+    let (config, lookup) = (Arc::clone(config), Arc::clone(&settings.lookup));
     // A lookup may read files or wait for a keyring, which must not block the runtime.
     let resolved = tokio::task::spawn_blocking(move || interpolate(&config, &*lookup)).await;
     match resolved {
         Ok(Ok(resolved)) => {
-            register_header_secrets(&resolved, &options.stdio.redactor);
+            register_header_secrets(&resolved, &settings.stdio.redactor);
             Ok(resolved)
         }
         Ok(Err(diagnostics)) => Err(unresolved(&diagnostics)),
@@ -85,20 +88,20 @@ fn register_header_secrets(resolved: &ResolvedTransport, redactor: &Redactor) {
 pub(crate) fn build_connector(
     prepared: PreparedServer,
     config: &McpServerConfig,
-    options: &LaunchOptions,
+    settings: &ManagerBuilder,
 ) -> Arc<dyn Connector> {
     match prepared {
         PreparedServer::Stdio { definition, cleanup } => {
-            let options = StdioOptions { cleanup, ..stdio_options(config, options) };
+            let options = StdioOptions { cleanup, ..stdio_options(config, settings) };
             Arc::new(StdioConnector { definition, options })
         }
         PreparedServer::Http(definition) => {
-            let credentials = options.credentials.as_ref().and_then(|provider| provider(config));
+            let credentials = settings.credentials.as_ref().and_then(|provider| provider(config));
             let options = HttpOptions {
                 max_message_bytes: config.max_message_bytes,
                 // Those for this server win over those for all servers.
-                credentials: credentials.or_else(|| options.http.credentials.clone()),
-                ..options.http.clone()
+                credentials: credentials.or_else(|| settings.http.credentials.clone()),
+                ..settings.http.clone()
             };
             Arc::new(HttpConnector { definition, options })
         }
@@ -130,11 +133,15 @@ pub(crate) fn prepare_without_package(
     }
 }
 
-pub(crate) fn stdio_options(config: &McpServerConfig, options: &LaunchOptions) -> StdioOptions {
+pub(crate) fn stdio_options(config: &McpServerConfig, settings: &ManagerBuilder) -> StdioOptions {
     StdioOptions {
         max_message_bytes: config.max_message_bytes,
-        inherit_env: inheritance(config),
-        ..options.stdio.clone()
+        inherit_env: if config.inherit_env {
+            EnvInheritance::All
+        } else {
+            EnvInheritance::default()
+        },
+        ..settings.stdio.clone()
     }
 }
 
@@ -153,21 +160,14 @@ fn unresolved(diagnostics: &[Diagnostic]) -> Failure {
         ErrorKind::BadConfig
     };
     let messages: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
-    let failure = Failure::new(kind, messages.join("; "));
-    match diagnostics.iter().find_map(|diagnostic| diagnostic.advice.as_deref()) {
-        Some(advice) => failure.with_hint(advice),
-        None => failure,
-    }
+    let advice = diagnostics.iter().find_map(|diagnostic| diagnostic.advice.as_deref());
+    Failure::new(kind, messages.join("; ")).with_hint_if_any(advice)
 }
 
 /// A protection that the config asks for and this build does not have.
 fn unsupported_protection(config: &McpServerConfig) -> Option<&'static str> {
     let sandbox = config.sandbox.is_some().then_some("sandbox");
     sandbox.or((config.pin == Pin::Hold).then_some("pin"))
-}
-
-fn inheritance(config: &McpServerConfig) -> EnvInheritance {
-    if config.inherit_env { EnvInheritance::All } else { EnvInheritance::default() }
 }
 
 /// Hook that installs packages.
@@ -223,7 +223,7 @@ pub struct Installation {
     pub(crate) stdio: StdioOptions,
     pub(crate) stop: CancellationToken,
     pub(crate) on_start: Arc<dyn Fn() + Send + Sync>,
-    pub(crate) events: Arc<EventSender>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Installation {
@@ -236,7 +236,7 @@ impl Installation {
     pub fn report_output(&self, line: &str) {
         let line = sanitize_line(&self.stdio.redactor.redact(line), MAX_LINE_CHARS);
         let server = Arc::clone(&self.server);
-        self.events.emit(|| ManagerEvent::InstallerOutput { server, line: line.into() });
+        self.shared.events.emit(|| ManagerEvent::InstallerOutput { server, line: line.into() });
     }
 
     /// Cancelled when the server is stopped or the installation times out.
@@ -314,8 +314,7 @@ pub(crate) struct ClosingConnector {
     pub(crate) transports: Arc<Mutex<Vec<Arc<dyn Transport>>>>,
     pub(crate) opening: TaskTracker,
     pub(crate) server: Arc<str>,
-    pub(crate) events: Arc<EventSender>,
-    pub(crate) redactor: Redactor,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl ClosingConnector {
@@ -333,16 +332,15 @@ impl Connector for ClosingConnector {
         &self,
         handler: Arc<dyn IncomingHandler>,
     ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
-        let handler = RedactingHandler::new(
-            handler,
-            Arc::clone(&self.server),
-            Arc::clone(&self.events),
-            self.unreachable.clone(),
-            self.redactor.clone(),
-        );
-        let handler: Arc<dyn IncomingHandler> = Arc::new(handler);
+        let redactor = self.shared.settings.stdio.redactor.clone();
+        let handler: Arc<dyn IncomingHandler> = Arc::new(RedactingHandler {
+            inner: handler,
+            server: Arc::clone(&self.server),
+            shared: Arc::clone(&self.shared),
+            unreachable: self.unreachable.clone(),
+            stderr_limiter: RateLimiter::new(Instant::now()),
+        });
         let (inner, transports) = (Arc::clone(&self.inner), Arc::clone(&self.transports));
-        let redactor = self.redactor.clone();
         let (sender, receiver) = oneshot::channel();
         // A task of its own: a caller that is dropped while the transport opens must not leave a process behind.
         self.opening.spawn(async move {

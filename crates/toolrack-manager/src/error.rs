@@ -119,14 +119,6 @@ impl ManagerError {
         Self::NoSuchServer { server: server.to_owned(), suggestions }
     }
 
-    pub(crate) fn no_such_tool<'a>(
-        tool: &str,
-        candidates: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
-        let suggestions = suggestions(tool, candidates);
-        Self::NoSuchTool { tool: tool.to_owned(), suggestions }
-    }
-
     /// What went wrong. Codes, statuses and exit codes of the layers above follow from it.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -145,11 +137,9 @@ impl ManagerError {
 
     /// The JSON-RPC error of the server, if that is the cause.
     pub fn json_rpc_error(&self) -> Option<&JsonRpcError> {
-        match self {
-            ManagerError::Call { source, .. } => match &**source {
-                CallError::Refused(error) => Some(error),
-                _ => None,
-            },
+        let ManagerError::Call { source, .. } = self else { return None };
+        match &**source {
+            CallError::Refused(error) => Some(error),
             _ => None,
         }
     }
@@ -165,31 +155,27 @@ impl ManagerError {
 
     /// What the user can try next.
     pub fn hint(&self) -> Option<String> {
-        match self {
+        let hint = match self {
             ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => {
-                let specific =
-                    state.failure().and_then(|failure| failure.hint()).map(str::to_owned);
-                let general = match state {
+                let specific = state.failure().and_then(|failure| failure.hint());
+                specific.unwrap_or(match state {
                     ConnectionState::Disabled => "set `enabled = true` in the config to use it",
                     ConnectionState::Disconnected => "start the server first",
                     ConnectionState::NeedsAuth(_) => "log in to the server first",
                     _ => "try again in a moment",
-                };
-                specific.or_else(|| Some(general.to_owned()))
+                })
             }
-            ManagerError::Ambiguous { .. } => Some("use one of these names".to_owned()),
-            ManagerError::Denied { .. } => {
-                Some("change `allow` or `deny` of the server to use it".to_owned())
-            }
+            ManagerError::Ambiguous { .. } => "use one of these names",
+            ManagerError::Denied { .. } => "change `allow` or `deny` of the server to use it",
             ManagerError::Call { source, .. } if source.delivery() == Delivery::Unknown => {
-                Some("the server may have run it; check before you retry".to_owned())
+                "the server may have run it; check before you retry"
             }
             ManagerError::Closed => {
-                let hint = "it was shut down, or the Tokio runtime that it was built on has ended";
-                Some(hint.to_owned())
+                "it was shut down, or the Tokio runtime that it was built on has ended"
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(hint.to_owned())
     }
 }
 
@@ -206,15 +192,6 @@ struct Text {
     hint: Option<String>,
 }
 
-/// What can make a failed server work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Remedy {
-    /// A retry.
-    Retry,
-    /// A login.
-    Login,
-}
-
 impl Failure {
     /// A failure without a hint.
     pub fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
@@ -226,31 +203,27 @@ impl Failure {
     /// The same failure, with a hint on what to try next.
     #[must_use]
     pub fn with_hint(self, hint: impl Into<String>) -> Self {
-        let hint = Some(sanitize_line(&hint.into(), MAX_REASON_CHARS));
+        self.with_hint_if_any(Some(hint))
+    }
+
+    pub(crate) fn with_hint_if_any(self, hint: Option<impl Into<String>>) -> Self {
+        let hint = hint.map(|hint| sanitize_line(&hint.into(), MAX_REASON_CHARS));
         Self { text: Arc::new(Text { reason: self.text.reason.clone(), hint }), ..self }
     }
 
     /// Connecting failed.
     pub(crate) fn from_connect_error(error: &ConnectError) -> Self {
-        let failure = Self::new(ErrorKind::from_connect_error(error), error_chain(error));
-        match error.hint() {
-            Some(hint) => failure.with_hint(hint),
-            None => failure,
-        }
+        Self::new(ErrorKind::from_connect_error(error), error_chain(error))
+            .with_hint_if_any(error.hint())
     }
 
     /// An established connection was closed.
     pub(crate) fn from_close_reason(close_reason: &CloseReason) -> Self {
-        let last_output = match close_reason {
-            CloseReason::Exited(exit) => exit_cause(&exit.stderr),
-            _ => None,
+        let (kind, last_output) = match close_reason {
+            CloseReason::Exited(exit) => (ErrorKind::Exited, exit_cause(&exit.stderr)),
+            _ => (ErrorKind::Lost, None),
         };
-        let reason = format!("connection lost: {close_reason}");
-        let failure = Self::new(ErrorKind::from_close_reason(close_reason), reason);
-        match last_output {
-            Some(last_output) => failure.with_hint(last_output),
-            None => failure,
-        }
+        Self::new(kind, format!("connection lost: {close_reason}")).with_hint_if_any(last_output)
     }
 
     /// An established connection is unusable because the server is unreachable.
@@ -279,13 +252,6 @@ impl Failure {
     /// What the user can try next.
     pub fn hint(&self) -> Option<&str> {
         self.text.hint.as_deref()
-    }
-
-    pub(crate) fn remedy(&self) -> Remedy {
-        match self.kind {
-            ErrorKind::NeedsLogin => Remedy::Login,
-            _ => Remedy::Retry,
-        }
     }
 }
 
@@ -406,10 +372,38 @@ impl ErrorKind {
     /// Kind of a failed connection attempt.
     pub fn from_connect_error(error: &ConnectError) -> Self {
         match error {
-            ConnectError::Transport(error) => Self::from_transport_error(error),
-            ConnectError::NeedsAuth(error) => Self::from_auth_error(error),
+            // An authorization server that is down may recover by itself, so the server is retried.
+            ConnectError::NeedsAuth(AuthError::Unreachable { .. })
+            | ConnectError::Transport(TransportError::Unauthorized(AuthError::Unreachable {
+                ..
+            })) => Self::Unreachable,
+            ConnectError::NeedsAuth(_)
+            | ConnectError::Transport(TransportError::Unauthorized(_)) => Self::NeedsLogin,
             ConnectError::Exited { .. } => Self::Exited,
             ConnectError::TimedOut { .. } => Self::HandshakeTimedOut,
+            ConnectError::Transport(error) => match error {
+                TransportError::Spawn(SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_)) => {
+                    Self::PackageNotFound
+                }
+                TransportError::Spawn(
+                    SpawnError::NotExecutable(_)
+                    | SpawnError::ExecFailed { .. }
+                    | SpawnError::Guardian(_),
+                ) => Self::CannotStart,
+                TransportError::Spawn(_) => Self::BadConfig,
+                TransportError::Unreachable { .. }
+                | TransportError::Io(_)
+                | TransportError::Status { code: 500.., .. } => Self::Unreachable,
+                TransportError::Timeout(_) | TransportError::QueueFull { .. } => {
+                    Self::HandshakeTimedOut
+                }
+                TransportError::ProcessExited(_) => Self::Exited,
+                TransportError::Shutdown => Self::Stopped,
+                TransportError::StdinNotAvailable
+                | TransportError::StdoutNotAvailable
+                | TransportError::SessionLost => Self::Lost,
+                _ => Self::Refused,
+            },
             _ => Self::Refused,
         }
     }
@@ -421,50 +415,6 @@ impl ErrorKind {
             (None, ConnectionState::Disabled) => Self::Disabled,
             (None, ConnectionState::Connecting) => Self::Starting,
             (None, _) => Self::NotRunning,
-        }
-    }
-
-    fn from_close_reason(close_reason: &CloseReason) -> Self {
-        match close_reason {
-            CloseReason::Exited(_) => Self::Exited,
-            _ => Self::Lost,
-        }
-    }
-
-    fn from_transport_error(error: &TransportError) -> Self {
-        match error {
-            TransportError::Spawn(error) => Self::from_spawn_error(error),
-            TransportError::Unauthorized(error) => Self::from_auth_error(error),
-            TransportError::Unreachable { .. }
-            | TransportError::Io(_)
-            | TransportError::Status { code: 500.., .. } => Self::Unreachable,
-            TransportError::Timeout(_) | TransportError::QueueFull { .. } => {
-                Self::HandshakeTimedOut
-            }
-            TransportError::ProcessExited(_) => Self::Exited,
-            TransportError::Shutdown => Self::Stopped,
-            TransportError::StdinNotAvailable
-            | TransportError::StdoutNotAvailable
-            | TransportError::SessionLost => Self::Lost,
-            _ => Self::Refused,
-        }
-    }
-
-    fn from_spawn_error(error: &SpawnError) -> Self {
-        match error {
-            SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_) => Self::PackageNotFound,
-            SpawnError::NotExecutable(_)
-            | SpawnError::ExecFailed { .. }
-            | SpawnError::Guardian(_) => Self::CannotStart,
-            _ => Self::BadConfig,
-        }
-    }
-
-    fn from_auth_error(error: &AuthError) -> Self {
-        match error {
-            // An authorization server that is down may recover by itself, so the server is retried.
-            AuthError::Unreachable { .. } => Self::Unreachable,
-            _ => Self::NeedsLogin,
         }
     }
 }
@@ -534,9 +484,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_failure(failure: &Failure, reason: &str, hint: Option<&str>, remedy: Remedy) {
-        assert_eq!((failure.reason(), failure.hint()), (reason, hint));
-        assert_eq!(failure.remedy(), remedy);
+    fn check_failure(failure: &Failure, reason: &str, hint: Option<&str>, kind: ErrorKind) {
+        assert_eq!((failure.reason(), failure.hint(), failure.kind()), (reason, hint, kind));
     }
 
     #[test]
@@ -547,11 +496,11 @@ mod tests {
             &Failure::from_connect_error(&error),
             &error_chain(&error),
             error.hint().as_deref(),
-            Remedy::Retry,
+            ErrorKind::PackageNotFound,
         );
         let login_needed = AuthError::LoginRequired { reason: "no token".to_owned() };
         let error = ConnectError::Transport(TransportError::Unauthorized(login_needed));
-        assert_eq!(Failure::from_connect_error(&error).remedy(), Remedy::Login);
+        assert_eq!(Failure::from_connect_error(&error).kind(), ErrorKind::NeedsLogin);
         let stderr = ["panic: \u{1b}[1mno\u{1b}[0m".to_owned(), " ".to_owned()].into();
         let close_reason = CloseReason::Exited(ProcessExit { status: ExitStatus::Code(3), stderr });
         let failure = Failure::from_close_reason(&close_reason);
@@ -559,7 +508,7 @@ mod tests {
             &failure,
             &format!("connection lost: {}", sanitize_line(&close_reason.to_string(), 900)),
             failure.hint(),
-            Remedy::Retry,
+            ErrorKind::Exited,
         );
         assert!(failure.hint().is_some_and(|hint| hint.ends_with("panic: no")));
         let (address, error) = ("http://[::1]/".to_owned(), io::Error::other("refused"));
@@ -568,7 +517,7 @@ mod tests {
             &Failure::from_unreachable(&error),
             &format!("connection lost: {}", error_chain(&error)),
             None,
-            Remedy::Retry,
+            ErrorKind::Lost,
         );
     }
 
@@ -610,7 +559,9 @@ mod tests {
         check_kind(over(TransportError::Unauthorized(login())), ErrorKind::NeedsLogin);
         let auth_server_down = AuthError::Unreachable { reason: text() };
         check_kind(ConnectError::NeedsAuth(auth_server_down), ErrorKind::Unreachable);
-        assert_eq!(ErrorKind::from_close_reason(&CloseReason::Exited(exit())), ErrorKind::Exited);
-        assert_eq!(ErrorKind::from_close_reason(&CloseReason::OutputClosed), ErrorKind::Lost);
+        let closed = Failure::from_close_reason(&CloseReason::Exited(exit()));
+        assert_eq!(closed.kind(), ErrorKind::Exited);
+        let closed = Failure::from_close_reason(&CloseReason::OutputClosed);
+        assert_eq!(closed.kind(), ErrorKind::Lost);
     }
 }

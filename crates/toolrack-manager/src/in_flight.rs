@@ -25,16 +25,10 @@ pub(crate) struct InFlight {
     created: Instant,
     /// When the last user finished, in milliseconds since `created`.
     last_finished_ms: AtomicU64,
-    idle_timer: IdleTimer,
+    /// The connection has an idle timeout. If not, calls are spared the clock reading.
+    has_idle_timeout: bool,
     /// Notified when the last user of a closed counter finishes.
     drained: Notify,
-}
-
-/// Whether the connection has an idle timeout. If not, calls are spared the clock reading.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IdleTimer {
-    On,
-    Off,
 }
 
 /// One user of a connection. Dropping it ends the use.
@@ -42,10 +36,10 @@ pub(crate) enum IdleTimer {
 pub(crate) struct InFlightGuard<'a>(&'a InFlight);
 
 impl InFlight {
-    pub(crate) fn new(idle_timer: IdleTimer) -> Self {
+    pub(crate) fn new(idle_timeout: Option<Duration>) -> Self {
         let (count, last_finished_ms) = (AtomicU64::new(0), AtomicU64::new(0));
-        let created = Instant::now();
-        Self { count, created, last_finished_ms, idle_timer, drained: Notify::new() }
+        let (created, has_idle_timeout) = (Instant::now(), idle_timeout.is_some());
+        Self { count, created, last_finished_ms, has_idle_timeout, drained: Notify::new() }
     }
 
     /// Registers a user. `None` if the connection is about to be closed.
@@ -57,11 +51,6 @@ impl InFlight {
             return None;
         }
         Some(InFlightGuard(self))
-    }
-
-    /// Ends a use whose guard was forgotten.
-    fn release(&self) {
-        drop(InFlightGuard(self));
     }
 
     /// Closes the counter if it is zero. `true` if this call closed it.
@@ -95,7 +84,7 @@ impl InFlight {
 
 impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
-        if self.0.idle_timer == IdleTimer::On {
+        if self.0.has_idle_timeout {
             let since = u64::try_from(self.0.created.elapsed().as_millis()).unwrap_or(u64::MAX);
             // The maximum, because two users may store their times in another order than
             // they took them.
@@ -133,7 +122,8 @@ impl Deref for ClientGuard {
 
 impl Drop for ClientGuard {
     fn drop(&mut self) {
-        self.active.in_flight.release();
+        // The guard that `new` forgot.
+        drop(InFlightGuard(&self.active.in_flight));
     }
 }
 
@@ -145,7 +135,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn idle_time_starts_when_the_last_user_finishes() {
-        let in_flight = InFlight::new(IdleTimer::On);
+        let in_flight = InFlight::new(Some(Duration::from_mins(1)));
         let start = Instant::now();
         assert_eq!(in_flight.idle_since(), Some(start));
         let guard = in_flight.acquire().unwrap();
@@ -157,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn closed_counter_admits_no_user_and_used_counter_is_not_closed() {
-        let in_flight = InFlight::new(IdleTimer::Off);
+        let in_flight = InFlight::new(None);
         let guard = in_flight.acquire().unwrap();
         assert!(!in_flight.close_if_unused());
         drop(guard);
@@ -169,7 +159,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn drain_waits_for_all_users_and_admits_no_other() {
-        let in_flight = InFlight::new(IdleTimer::Off);
+        let in_flight = InFlight::new(None);
         let (first, second) = (in_flight.acquire().unwrap(), in_flight.acquire().unwrap());
         let mut drained = std::pin::pin!(in_flight.drain());
         let soon = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use toolrack_client::ConnectStep;
 use toolrack_config::StartMode;
 use toolrack_transport::Backoff;
 
-use crate::error::{ErrorKind, Failure, Remedy};
+use crate::error::{ErrorKind, Failure};
 
 /// This many starts within [`CRASH_LOOP_WINDOW`] are a crash loop.
 const CRASH_LOOP_STARTS: usize = 5;
@@ -84,23 +84,6 @@ impl ConnectPhase {
 }
 
 impl ConnectionState {
-    pub(crate) fn from_lifecycle(lifecycle: &Lifecycle) -> Self {
-        // Before the phase: a launch of a server that was just disabled may still be ending.
-        if lifecycle.policy().enabled == Enabled::No {
-            return ConnectionState::Disabled;
-        }
-        match lifecycle.phase() {
-            Phase::Idle => ConnectionState::Disconnected,
-            Phase::Connecting => ConnectionState::Connecting,
-            Phase::Connected { .. } => ConnectionState::Connected,
-            Phase::NeedsAuth { failure } => ConnectionState::NeedsAuth(failure.clone()),
-            Phase::Failed { failure, .. } => ConnectionState::Failed(failure.clone()),
-            Phase::BackingOff { failure, until } => {
-                ConnectionState::BackingOff { until: *until, failure: failure.clone() }
-            }
-        }
-    }
-
     /// Why the server is not connected, if something failed.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
@@ -139,36 +122,22 @@ pub(crate) struct Epoch(pub(crate) u64);
 /// The part of the config that decides when the server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Policy {
-    pub(crate) enabled: Enabled,
+    pub(crate) enabled: bool,
     pub(crate) start: StartMode,
-}
-
-/// The config key `enabled`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Enabled {
-    Yes,
-    No,
 }
 
 /// What the user wants. A disabled server does not run even if it is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DesiredState {
+enum DesiredState {
     Running,
     Stopped,
-}
-
-/// Whether the tools of the server are known without starting it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tools {
-    Known,
-    Unknown,
 }
 
 /// Input of the state machine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Event {
     /// All servers are to be connected. A lazy server whose tools are known is not started.
-    ConnectAll(Tools),
+    ConnectAll { are_tools_known: bool },
     /// The user starts the server.
     Start,
     /// The user restarts the server.
@@ -204,29 +173,6 @@ pub(crate) enum Effect {
     End(Epoch),
 }
 
-/// Internal state of the server.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Phase {
-    Idle,
-    Connecting,
-    Connected {
-        since: Instant,
-    },
-    NeedsAuth {
-        failure: Failure,
-    },
-    /// Connecting failed.
-    Failed {
-        failure: Failure,
-        until: Instant,
-    },
-    /// An established connection was lost.
-    BackingOff {
-        failure: Failure,
-        until: Instant,
-    },
-}
-
 /// A launch that may have processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Launch {
@@ -248,7 +194,12 @@ enum LaunchState {
 pub(crate) struct Lifecycle {
     policy: Policy,
     desired: DesiredState,
-    phase: Phase,
+    /// Never `Disabled`, which follows from the policy.
+    state: ConnectionState,
+    /// When the last connection was established.
+    connected_at: Option<Instant>,
+    /// When the last backoff ends.
+    backoff_ends_at: Option<Instant>,
     launch: Option<Launch>,
     last_epoch: Epoch,
     backoff: Backoff,
@@ -265,7 +216,9 @@ impl Lifecycle {
         Self {
             policy,
             desired: DesiredState::Stopped,
-            phase: Phase::Idle,
+            state: ConnectionState::Disconnected,
+            connected_at: None,
+            backoff_ends_at: None,
             launch: None,
             last_epoch: Epoch::default(),
             backoff: Backoff::default(),
@@ -278,7 +231,20 @@ impl Lifecycle {
     /// Applies an event. `jitter`, between 0 and 1, spreads retries.
     pub(crate) fn step(&mut self, event: Event, now: Instant, jitter: f64) -> Option<Effect> {
         match event {
-            Event::ConnectAll(tools) => self.connect_all(tools, now),
+            Event::ConnectAll { are_tools_known } => {
+                // Only a server that was stopped forgets its failures; others keep the backoff
+                // that they have.
+                if self.desired == DesiredState::Stopped {
+                    self.want_running();
+                }
+                let can_wait = self.policy.start == StartMode::Lazy && are_tools_known;
+                // A server that failed keeps its backoff: connecting all servers is not a request for this one.
+                if can_wait || self.state != ConnectionState::Disconnected {
+                    return None;
+                }
+                self.is_demanded = true;
+                self.connect(now)
+            }
             Event::Start => {
                 self.want_running();
                 self.connect(now)
@@ -294,11 +260,37 @@ impl Lifecycle {
             Event::Demand => self.demand(now),
             Event::PolicyChanged(policy) => self.change_policy(policy, now),
             Event::TransportChanged(policy) => self.change_transport(policy, now),
-            Event::Idle(epoch) => self.idle(epoch, now),
-            Event::Tick => self.tick(now),
-            Event::Opened(epoch) => self.opened(epoch, now),
-            Event::OpenFailed(epoch, failure) => self.open_failed(epoch, failure, now, jitter),
-            Event::Lost(epoch, failure) => self.lost(epoch, failure, now, jitter),
+            Event::Idle(epoch) => {
+                // The connection may have been lost or replaced since the timer was set.
+                let is_current = self.is_open(epoch) && self.state == ConnectionState::Connected;
+                if is_current { self.go_idle(now) } else { None }
+            }
+            Event::Tick => {
+                // Clears the flag. Otherwise `tick_at` would stay in the past, and the supervisor would not sleep.
+                self.reset_failures_if_stable(now);
+                let is_due = self.wake_at().is_some_and(|at| at <= now);
+                if is_due { self.connect(now) } else { None }
+            }
+            Event::Opened(epoch) => {
+                // Otherwise it was stopped or replaced while it connected, and is ending.
+                if self.is_open(epoch) && self.state == ConnectionState::Connecting {
+                    self.is_demanded = false;
+                    self.state = ConnectionState::Connected;
+                    self.connected_at = Some(now);
+                }
+                None
+            }
+            Event::OpenFailed(epoch, failure) => {
+                self.fail(epoch, now, jitter, |_until| match failure.kind() {
+                    // Only a login helps, so the server is not retried.
+                    ErrorKind::NeedsLogin => ConnectionState::NeedsAuth(failure),
+                    _ => ConnectionState::Failed(failure),
+                })
+            }
+            Event::Lost(epoch, failure) => {
+                let state = |until| ConnectionState::BackingOff { until, failure };
+                self.fail(epoch, now, jitter, state)
+            }
             Event::Gone(epoch) => self.gone(epoch, now, jitter),
         }
     }
@@ -312,36 +304,27 @@ impl Lifecycle {
 
     /// When the backoff ends.
     pub(crate) fn retry_at(&self) -> Option<Instant> {
-        match &self.phase {
-            Phase::Failed { until, .. } | Phase::BackingOff { until, .. } => Some(*until),
+        match self.state {
+            ConnectionState::Failed(_) | ConnectionState::BackingOff { .. } => self.backoff_ends_at,
             _ => None,
         }
     }
 
-    /// When the crash loop flag clears, if the connection holds until then.
-    pub(crate) fn crash_loop_ends_at(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Connected { since } if self.is_crash_loop => Some(since + STABLE_AFTER),
-            _ => None,
-        }
+    /// When [`Event::Tick`] has an effect.
+    pub(crate) fn tick_at(&self) -> Option<Instant> {
+        // The crash loop flag clears then, if the connection holds.
+        let since = self.connected_since().filter(|_| self.is_crash_loop);
+        self.wake_at().or(since.map(|since| since + STABLE_AFTER))
     }
 
-    /// Whether [`Event::Tick`] has an effect.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        [self.wake_at(), self.crash_loop_ends_at()].into_iter().flatten().any(|at| at <= now)
-    }
-
-    pub(crate) fn phase(&self) -> &Phase {
-        &self.phase
-    }
-
-    pub(crate) fn policy(&self) -> Policy {
-        self.policy
+    pub(crate) fn state(&self) -> &ConnectionState {
+        // First the policy: a launch of a server that was just disabled may still be ending.
+        if self.policy.enabled { &self.state } else { &ConnectionState::Disabled }
     }
 
     /// Whether the server is enabled and the user wants it to run.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.policy.enabled == Enabled::Yes && self.desired == DesiredState::Running
+        self.policy.enabled && self.desired == DesiredState::Running
     }
 
     /// The launch that may still have processes.
@@ -354,26 +337,16 @@ impl Lifecycle {
         self.is_crash_loop && !self.is_stable(now)
     }
 
-    fn connect_all(&mut self, tools: Tools, now: Instant) -> Option<Effect> {
-        // Only a server that was stopped forgets its failures; others keep the backoff
-        // that they have.
-        let before = std::mem::replace(&mut self.desired, DesiredState::Running);
-        if before == DesiredState::Stopped {
-            self.reset_failures();
-        }
-        let can_wait = self.policy.start == StartMode::Lazy && tools == Tools::Known;
-        // A server that failed keeps its backoff: connecting all servers is not a request for this one.
-        if can_wait || self.phase != Phase::Idle {
-            return None;
-        }
-        self.is_demanded = true;
-        self.connect(now)
-    }
-
-    /// An explicit request of the user is not delayed by earlier failures.
+    /// A request of the user is not delayed by earlier failures.
     fn want_running(&mut self) {
         self.desired = DesiredState::Running;
         self.reset_failures();
+    }
+
+    fn reset_failures_if_stable(&mut self, now: Instant) {
+        if self.is_stable(now) {
+            self.reset_failures();
+        }
     }
 
     fn reset_failures(&mut self) {
@@ -385,11 +358,12 @@ impl Lifecycle {
     /// Connects, unless the server is connecting or connected.
     fn connect(&mut self, now: Instant) -> Option<Effect> {
         // A second start in parallel must not add a launch, nor count towards the crash loop.
-        let is_under_way = matches!(self.phase, Phase::Connecting | Phase::Connected { .. });
+        let is_under_way =
+            matches!(self.state, ConnectionState::Connecting | ConnectionState::Connected);
         if is_under_way || !self.is_wanted() {
             return None;
         }
-        self.phase = Phase::Connecting;
+        self.state = ConnectionState::Connecting;
         self.launch_if_free(now)
     }
 
@@ -398,17 +372,15 @@ impl Lifecycle {
         if !self.is_wanted() {
             return None;
         }
-        self.phase = Phase::Connecting;
+        self.state = ConnectionState::Connecting;
         // If there is a launch to end, `gone` starts the next one.
         self.end_launch().or_else(|| self.launch_if_free(now))
     }
 
     fn go_idle(&mut self, now: Instant) -> Option<Effect> {
-        // Before the phase changes, which holds the age of the connection.
-        if self.is_stable(now) {
-            self.reset_failures();
-        }
-        self.phase = Phase::Idle;
+        // Before the state changes: only a connection has an age.
+        self.reset_failures_if_stable(now);
+        self.state = ConnectionState::Disconnected;
         self.is_demanded = false;
         self.end_launch()
     }
@@ -447,111 +419,66 @@ impl Lifecycle {
         if !self.is_wanted() {
             return None;
         }
-        match self.phase {
-            Phase::Idle => {
+        match self.state {
+            ConnectionState::Disconnected
+            | ConnectionState::Failed(_)
+            | ConnectionState::BackingOff { .. } => {
                 self.is_demanded = true;
-                self.connect(now)
-            }
-            Phase::Failed { until, .. } | Phase::BackingOff { until, .. } => {
-                self.is_demanded = true;
-                if until <= now { self.connect(now) } else { None }
+                let may_connect = self.retry_at().is_none_or(|at| at <= now);
+                if may_connect { self.connect(now) } else { None }
             }
             // A call cannot log in, so it does not start a server that needs a login.
-            Phase::Connecting | Phase::Connected { .. } | Phase::NeedsAuth { .. } => None,
+            _ => None,
         }
     }
 
     fn change_policy(&mut self, policy: Policy, now: Instant) -> Option<Effect> {
         let before = std::mem::replace(&mut self.policy, policy);
-        if policy.enabled == Enabled::No {
+        if !policy.enabled {
             return self.go_idle(now);
         }
-        if before.enabled == Enabled::No {
+        if !before.enabled {
             self.reset_failures();
         }
         // An eager server that the idle timeout closed stays closed: this change is not a request
         // to start it.
-        let was_held_back = before.enabled == Enabled::No || before.start == StartMode::Lazy;
-        if policy.start == StartMode::Eager && was_held_back && self.phase == Phase::Idle {
-            return self.connect(now);
-        }
-        None
+        let was_held_back = !before.enabled || before.start == StartMode::Lazy;
+        let is_idle = self.state == ConnectionState::Disconnected;
+        let is_released = policy.start == StartMode::Eager && was_held_back && is_idle;
+        if is_released { self.connect(now) } else { None }
     }
 
     fn change_transport(&mut self, policy: Policy, now: Instant) -> Option<Effect> {
         let before = std::mem::replace(&mut self.policy, policy);
         self.reset_failures();
-        if policy.enabled == Enabled::No {
+        if !policy.enabled {
             return self.go_idle(now);
         }
         // A lazy server that does not run gets the new transport with its next start.
-        let was_running = before.enabled == Enabled::Yes && self.phase != Phase::Idle;
+        let was_running = before.enabled && self.state != ConnectionState::Disconnected;
         if policy.start == StartMode::Lazy && !was_running {
             return None;
         }
         self.reconnect(now)
     }
 
-    fn idle(&mut self, epoch: Epoch, now: Instant) -> Option<Effect> {
-        // The connection may have been lost or replaced since the timer was set.
-        let is_current = self.is_open(epoch) && matches!(self.phase, Phase::Connected { .. });
-        if is_current { self.go_idle(now) } else { None }
-    }
-
-    fn tick(&mut self, now: Instant) -> Option<Effect> {
-        // Clears the flag. Otherwise `crash_loop_ends_at` would stay in the past, and the supervisor would not sleep.
-        if self.is_stable(now) {
-            self.reset_failures();
-        }
-        let is_due = self.wake_at().is_some_and(|at| at <= now);
-        if is_due { self.connect(now) } else { None }
-    }
-
-    fn opened(&mut self, epoch: Epoch, now: Instant) -> Option<Effect> {
-        // Otherwise it was stopped or replaced while it connected, and is ending.
-        if self.is_open(epoch) && self.phase == Phase::Connecting {
-            self.is_demanded = false;
-            self.phase = Phase::Connected { since: now };
-        }
-        None
-    }
-
-    fn open_failed(
+    /// A launch ends by itself. No effect if the manager ended it, if its end was reported before, or if it is not the
+    /// current launch: many requests may report the same loss, and only the first one counts.
+    fn fail(
         &mut self,
         epoch: Epoch,
-        failure: Failure,
         now: Instant,
         jitter: f64,
+        state_until: impl FnOnce(Instant) -> ConnectionState,
     ) -> Option<Effect> {
-        if !self.mark_closing(epoch) {
-            return None;
-        }
-        self.phase = match failure.remedy() {
-            // Only a login helps, so the server is not retried.
-            Remedy::Login => Phase::NeedsAuth { failure },
-            Remedy::Retry => {
-                Phase::Failed { failure, until: now + self.backoff.record_failure(now, jitter) }
-            }
-        };
-        None
-    }
-
-    fn lost(
-        &mut self,
-        epoch: Epoch,
-        failure: Failure,
-        now: Instant,
-        jitter: f64,
-    ) -> Option<Effect> {
-        if !self.mark_closing(epoch) {
-            return None;
-        }
+        let is_open = self.is_open(epoch);
+        let launch = self.launch.as_mut().filter(|_| is_open)?;
+        launch.state = LaunchState::Closing;
         // A server that was stable before starts with the shortest backoff again.
-        if self.is_stable(now) {
-            self.reset_failures();
-        }
-        self.phase =
-            Phase::BackingOff { failure, until: now + self.backoff.record_failure(now, jitter) };
+        self.reset_failures_if_stable(now);
+        let until = now + self.backoff.record_failure(now, jitter);
+        self.state = state_until(until);
+        self.backoff_ends_at = Some(until);
         None
     }
 
@@ -559,38 +486,25 @@ impl Lifecycle {
         if self.launch() != Some(epoch) {
             return None;
         }
-        if self.is_open(epoch) {
-            // The connection task ended without reporting a failure.
-            let failure = Failure::new(ErrorKind::Internal, "connection closed without a reason");
-            self.lost(epoch, failure, now, jitter);
-        }
-        // After `lost`, which looks at the launch.
+        // No effect if the connection task has reported a failure.
+        let failure = Failure::new(ErrorKind::Internal, "connection closed without a reason");
+        self.step(Event::Lost(epoch, failure), now, jitter);
+        // After the loss, which looks at the launch.
         self.launch = None;
         // A start was requested while this launch was ending.
-        if self.phase == Phase::Connecting { self.launch_if_free(now) } else { None }
-    }
-
-    /// Marks a launch that ends by itself. `false` if the manager ended it, if its end was reported before, or if it
-    /// is not the current launch. Many requests may report the same loss, and only the first one counts.
-    fn mark_closing(&mut self, epoch: Epoch) -> bool {
-        match &mut self.launch {
-            Some(launch) if launch.epoch == epoch && launch.state == LaunchState::Open => {
-                launch.state = LaunchState::Closing;
-                true
-            }
-            _ => false,
-        }
+        if self.state == ConnectionState::Connecting { self.launch_if_free(now) } else { None }
     }
 
     fn is_open(&self, epoch: Epoch) -> bool {
         self.launch == Some(Launch { epoch, state: LaunchState::Open })
     }
 
+    fn connected_since(&self) -> Option<Instant> {
+        self.connected_at.filter(|_| self.state == ConnectionState::Connected)
+    }
+
     fn is_stable(&self, now: Instant) -> bool {
-        match self.phase {
-            Phase::Connected { since } => now.duration_since(since) >= STABLE_AFTER,
-            _ => false,
-        }
+        self.connected_since().is_some_and(|since| now.duration_since(since) >= STABLE_AFTER)
     }
 }
 

@@ -13,26 +13,22 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_name};
-use toolrack_config::{ConfigDiff, Lookup, McpServerConfig, McpTransport, ToolNaming, diff};
-use toolrack_http::HttpOptions;
-use toolrack_mcp::Implementation;
-use toolrack_stdio::StdioOptions;
+use toolrack_client::{Timeouts, launcher_name};
+use toolrack_config::{ConfigDiff, McpServerConfig, McpTransport, diff};
 use toolrack_transport::{Credentials, Redactor, deadline_after};
 
 use crate::builder::ManagerBuilder;
 use crate::config_watcher::{self, FileWatch, ParseServers};
-use crate::connector::PackageInstaller;
 use crate::error::ManagerError;
 use crate::events::{EventSender, ManagerEvent, ManagerEvents};
 use crate::in_flight::ClientGuard;
 use crate::lifecycle::{ConnectionState, Epoch, Event};
-use crate::retry_policy::{Availability, Decision, WaitDeadlines, decide};
-use crate::server_tools::{ServerTools, ToolWithServer, needs_polling, refresh};
+use crate::retry_policy::{Decision, WaitDeadlines, decide};
+use crate::server_tools::{ToolWithServer, refresh};
 use crate::snapshot::{McpConnection, Snapshot};
 use crate::supervisor::{Command, Operation};
 use crate::tool_cache::{CachedTools, ToolCache};
@@ -47,9 +43,6 @@ const START_SLACK: Duration = Duration::from_secs(15);
 
 /// How long [`McpManager::refresh_tools`] waits for new lists.
 const REFRESH_WAIT: Duration = Duration::from_secs(1);
-
-/// Resolver of the variables in configs.
-pub(crate) type SharedLookup = Arc<dyn Lookup + Send + Sync>;
 
 /// Provider of credentials for the HTTP server of a config, if it has any.
 pub type CredentialsProvider =
@@ -69,38 +62,16 @@ pub(crate) struct Shared {
     pub(crate) snapshot: ArcSwap<Snapshot>,
     /// Counts snapshots, and wakes tasks that wait for the next one.
     pub(crate) version: watch::Sender<u64>,
-    pub(crate) events: Arc<EventSender>,
+    pub(crate) events: EventSender,
     /// Bounded: when it is full, callers wait.
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) next_call_id: AtomicU64,
-    pub(crate) names: ToolNaming,
-    pub(crate) wait_limits: WaitLimits,
-    pub(crate) launch_options: Arc<LaunchOptions>,
+    pub(crate) settings: ManagerBuilder,
+    /// Limits how many servers start at once.
+    pub(crate) start_permits: Semaphore,
     pub(crate) tool_cache: Option<ToolCache>,
-    pub(crate) no_tools: Arc<ServerTools>,
     pub(crate) tracker: TaskTracker,
     pub(crate) stop: CancellationToken,
-}
-
-/// Options of every launch.
-pub(crate) struct LaunchOptions {
-    pub(crate) lookup: SharedLookup,
-    pub(crate) stdio: StdioOptions,
-    pub(crate) http: HttpOptions,
-    pub(crate) credentials: Option<Arc<CredentialsProvider>>,
-    pub(crate) client_info: Option<Implementation>,
-    pub(crate) handler: Option<Arc<dyn ClientHandler>>,
-    pub(crate) limits: Limits,
-    pub(crate) package_installer: Option<Arc<dyn PackageInstaller>>,
-}
-
-/// How long callers wait.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WaitLimits {
-    /// [`McpManager::connect_all`], for slow servers.
-    pub(crate) ready: Duration,
-    /// A call, for a server that failed and is retried.
-    pub(crate) retry: Duration,
 }
 
 impl McpManager {
@@ -125,22 +96,14 @@ impl McpManager {
     /// started.
     pub async fn connect_all(&self) -> Result<Vec<Arc<McpConnection>>, ManagerError> {
         self.shared.apply(vec![Operation::ConnectAll]).await?;
-        self.ready(self.shared.wait_limits.ready).await;
+        self.ready(self.shared.settings.ready_wait).await;
         Ok(self.servers())
     }
 
     /// Ends all servers, and waits until no process of them is left.
     pub async fn disconnect_all(&self) -> Result<(), ManagerError> {
-        let mut waiters = Vec::new();
-        let mut operations = Vec::new();
-        for server in self.servers() {
-            let (sender, stopped) = oneshot::channel();
-            waiters.push(stopped);
-            operations.push(Operation::Stop(server.name().to_owned(), sender));
-        }
-        self.shared.apply(operations).await?;
-        wait_until_stopped(waiters).await;
-        Ok(())
+        let servers = self.servers();
+        self.shared.stop_servers(servers.iter().map(|server| server.name()), Operation::Stop).await
     }
 
     /// Adds a server or changes its config, connects it, and waits for the outcome. `Ok` is the server's snapshot even
@@ -152,11 +115,9 @@ impl McpManager {
         name: &str,
         config: McpServerConfig,
     ) -> Result<Arc<McpConnection>, ManagerError> {
-        let config = Arc::new(McpServerConfig { name: name.to_owned(), ..config });
-        let cached = self.shared.load_cached_tools(Arc::clone(&config)).await;
-        let operations =
-            vec![Operation::Upsert(config, cached), Operation::Step(name.to_owned(), Event::Start)];
-        self.shared.apply(operations).await?;
+        let config = McpServerConfig { name: name.to_owned(), ..config };
+        let upsert = self.shared.upsert_operation(config).await;
+        self.shared.apply(vec![upsert, Operation::Step(name.to_owned(), Event::Start)]).await?;
         self.wait_until_settled(name).await
     }
 
@@ -165,25 +126,19 @@ impl McpManager {
     pub async fn upsert_servers(&self, configs: &[McpServerConfig]) -> Result<(), ManagerError> {
         let mut operations = Vec::new();
         for config in configs {
-            operations.push(self.shared.upsert_operation(config).await);
+            operations.push(self.shared.upsert_operation(config.clone()).await);
         }
         self.shared.apply(operations).await
     }
 
     /// Ends a server and waits until no process of it is left. It stays configured, and calls do not start it.
     pub async fn disconnect(&self, name: &str) -> Result<(), ManagerError> {
-        let (sender, stopped) = oneshot::channel();
-        self.shared.apply(vec![Operation::Stop(name.to_owned(), sender)]).await?;
-        wait_until_stopped(vec![stopped]).await;
-        Ok(())
+        self.shared.stop_servers([name], Operation::Stop).await
     }
 
     /// Ends a server and removes it.
     pub async fn remove(&self, name: &str) -> Result<(), ManagerError> {
-        let (sender, stopped) = oneshot::channel();
-        self.shared.apply(vec![Operation::Remove(name.to_owned(), sender)]).await?;
-        wait_until_stopped(vec![stopped]).await;
-        Ok(())
+        self.shared.stop_servers([name], Operation::Remove).await
     }
 
     /// Connects a configured server at once, and waits for the outcome as [`connect`](Self::connect) does. A server
@@ -233,7 +188,7 @@ impl McpManager {
 
     /// Snapshots of all servers, in the order in which they were added.
     pub fn servers(&self) -> Vec<Arc<McpConnection>> {
-        self.shared.snapshot.load().servers().to_vec()
+        self.shared.snapshot.load().servers.clone()
     }
 
     /// Snapshot of one server.
@@ -244,7 +199,7 @@ impl McpManager {
     /// All offered tools, including those of servers that do not run at the moment. A server that has never been
     /// connected has none yet: see [`ready`](Self::ready).
     pub fn all_tools(&self) -> Arc<[ToolWithServer]> {
-        Arc::clone(self.shared.snapshot.load().tools())
+        Arc::clone(&self.shared.snapshot.load().index.listed)
     }
 
     /// The tools of servers that are connected now.
@@ -253,7 +208,7 @@ impl McpManager {
         let is_connected = |tool: &&ToolWithServer| {
             snapshot.server(tool.server()).is_ok_and(|server| server.is_connected())
         };
-        snapshot.tools().iter().filter(is_connected).cloned().collect()
+        snapshot.index.listed.iter().filter(is_connected).cloned().collect()
     }
 
     /// Finds a tool by its public name, as `server.tool` or `server/tool`, or by its name on the server; then the first
@@ -275,15 +230,15 @@ impl McpManager {
     /// of server and name.
     pub fn public_names(&self, items: &[(&str, &str)]) -> Vec<String> {
         let snapshot = self.shared.snapshot.load();
-        let servers: Vec<&str> = snapshot.servers().iter().map(|server| server.name()).collect();
-        let (style, reservations) = (&self.shared.names, &NameReservations::default());
+        let servers: Vec<&str> = snapshot.servers.iter().map(|server| server.name()).collect();
+        let (style, reservations) = (&self.shared.settings.names, &NameReservations::default());
         let generator = NameGenerator { style, servers: &servers, reservations };
         generator.name_all(items).into_iter().map(|generated| generated.public).collect()
     }
 
     /// Redactor of everything that servers send.
     pub fn redactor(&self) -> &Redactor {
-        &self.shared.launch_options.stdio.redactor
+        &self.shared.settings.stdio.redactor
     }
 
     /// Subscribes to events from now on.
@@ -296,7 +251,9 @@ impl McpManager {
     pub async fn acquire_client(&self, server: &str) -> Result<ClientGuard, ManagerError> {
         let mut avoid = None;
         loop {
-            let connection = self.shared.ready_connection(server, avoid).await?;
+            let connection = self.server(server)?;
+            let wait = self.shared.start_wait(&connection);
+            let connection = self.shared.wait_for_server(&connection.name, avoid, wait).await?;
             if let Some(active) = &connection.active {
                 if let Some(guard) = ClientGuard::new(active) {
                     return Ok(guard);
@@ -317,7 +274,7 @@ impl McpManager {
     pub async fn ready(&self, limit: Duration) -> Vec<Arc<McpConnection>> {
         let deadline = deadline_after(Instant::now(), limit);
         let is_done =
-            |snapshot: &Snapshot| snapshot.servers().iter().all(|server| is_settled(server));
+            |snapshot: &Snapshot| snapshot.servers.iter().all(|server| is_settled(server));
         self.shared.wait_until(deadline, is_done).await;
         let is_missing =
             |server: &Arc<McpConnection>| !is_settled(server) || server.state().failure().is_some();
@@ -346,9 +303,10 @@ impl McpManager {
     pub async fn refresh_tools(&self) {
         let mut refreshes = Vec::new();
         for server in self.servers() {
-            let active = server.active.clone().filter(|active| needs_polling(active));
-            let Some(active) = active else { continue };
-            if active.refresh_limiter.try_start(Instant::now()) {
+            let Some(active) = server.active.clone() else { continue };
+            let tools = active.client.capabilities().tools.as_ref();
+            let announces_no_changes = tools.is_some_and(|tools| !tools.list_changed);
+            if announces_no_changes && active.refresh_limiter.try_start(Instant::now()) {
                 // A task of its own, so that a caller that gives up does not lose the list.
                 let refresh = refresh(Arc::clone(&self.shared), server, active);
                 refreshes.push(self.shared.tracker.spawn(refresh));
@@ -409,39 +367,30 @@ async fn wait_until_stopped(waiters: Vec<oneshot::Receiver<()>>) {
     }
 }
 
-/// Wait of a call for its server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ServerWait {
-    started: Instant,
-    deadlines: WaitDeadlines,
-}
-
 impl Shared {
-    pub(crate) fn publish(&self, snapshot: Snapshot) {
-        // In this order: a task that is woken by the version must find the new snapshot.
-        self.snapshot.store(Arc::new(snapshot));
-        self.version.send_modify(|version| *version += 1);
-    }
-
-    /// Ends all tasks, the event stream and all waits. Called when the supervisor ends.
-    pub(crate) fn mark_closed(&self) {
-        self.stop.cancel();
-        self.events.close();
-        self.version.send_modify(|version| *version += 1);
-    }
-
-    /// [`ManagerError::Closed`] if the manager is closed, else `error`.
-    pub(crate) fn closed_or(&self, error: ManagerError) -> ManagerError {
-        if self.stop.is_cancelled() { ManagerError::Closed } else { error }
-    }
-
     /// Sends operations to the supervisor, and waits until their result is published.
     pub(crate) async fn apply(&self, operations: Vec<Operation>) -> Result<(), ManagerError> {
         let (sender, reply) = oneshot::channel();
-        let command = Command::Apply(operations, sender);
+        let command = Command { operations, reply: Some(sender) };
         // Both are short: the supervisor waits for nothing but its queues.
         self.commands.send(command).await.map_err(|_closed| ManagerError::Closed)?;
         reply.await.map_err(|_closed| ManagerError::Closed)?
+    }
+
+    /// Applies `operation`, which ends a server, to each server, and waits until no process of them is left.
+    async fn stop_servers<'a>(
+        &self,
+        servers: impl IntoIterator<Item = &'a str>,
+        operation: fn(String, oneshot::Sender<()>) -> Operation,
+    ) -> Result<(), ManagerError> {
+        let stops = servers.into_iter().map(|server| {
+            let (sender, stopped) = oneshot::channel();
+            (operation(server.to_owned(), sender), stopped)
+        });
+        let (operations, waiters) = stops.unzip();
+        self.apply(operations).await?;
+        wait_until_stopped(waiters).await;
+        Ok(())
     }
 
     pub(crate) async fn reconcile(
@@ -453,7 +402,7 @@ impl Shared {
         let mut operations = Vec::new();
         let mut waiters = Vec::new();
         for config in new {
-            operations.push(self.upsert_operation(config).await);
+            operations.push(self.upsert_operation(config.clone()).await);
         }
         // The manager may differ from `old`: servers are also added and removed by other callers.
         let is_known = |name: &String| self.snapshot.load().server(name).is_ok();
@@ -476,16 +425,15 @@ impl Shared {
         Ok(plan)
     }
 
-    async fn upsert_operation(&self, config: &McpServerConfig) -> Operation {
-        let config = Arc::new(config.clone());
-        Operation::Upsert(Arc::clone(&config), self.load_cached_tools(config).await)
-    }
-
-    /// Reads the cached tools of a server on the blocking pool.
-    async fn load_cached_tools(&self, config: Arc<McpServerConfig>) -> CachedTools {
-        let Some(cache) = self.tool_cache.clone() else { return CachedTools::default() };
-        let loaded = tokio::task::spawn_blocking(move || cache.load(&config)).await;
-        loaded.unwrap_or_default()
+    /// Operation that adds a server or changes its config. Reads its cached tools on the blocking pool.
+    async fn upsert_operation(&self, config: McpServerConfig) -> Operation {
+        let config = Arc::new(config);
+        let Some(cache) = self.tool_cache.clone() else {
+            return Operation::Upsert(config, CachedTools::default());
+        };
+        let cached_config = Arc::clone(&config);
+        let loaded = tokio::task::spawn_blocking(move || cache.load(&cached_config)).await;
+        Operation::Upsert(config, loaded.unwrap_or_default())
     }
 
     /// Waits until `is_done` holds for the snapshot, at most until `deadline` or the end of the manager. `true` if it
@@ -504,44 +452,28 @@ impl Shared {
             if self.stop.is_cancelled() {
                 return false;
             }
-            match timeout_at(deadline, version.changed()).await {
-                Ok(Ok(())) => {}
+            if !matches!(timeout_at(deadline, version.changed()).await, Ok(Ok(()))) {
                 // Once more: the last snapshot may have arrived together with the timeout.
-                Ok(Err(_)) | Err(_) => return is_done(&self.snapshot.load()),
+                return is_done(&self.snapshot.load());
             }
         }
     }
 
-    /// A server that accepts requests, started first if necessary. A launch to `avoid` does not count.
-    async fn ready_connection(
-        &self,
-        server: &str,
-        avoid: Option<Epoch>,
-    ) -> Result<Arc<McpConnection>, ManagerError> {
-        let connection = Arc::clone(self.snapshot.load().server(server)?);
-        if connection.active.as_ref().is_some_and(|active| avoid != Some(active.epoch)) {
-            return Ok(connection);
-        }
-        let wait = self.start_wait(&connection);
-        self.wait_for_server(&connection.name, avoid, wait).await
-    }
-
-    pub(crate) fn start_wait(&self, connection: &McpConnection) -> ServerWait {
-        let now = Instant::now();
+    /// Deadlines of a call that starts to wait for this server.
+    pub(crate) fn start_wait(&self, connection: &McpConnection) -> WaitDeadlines {
         let startup = start_timeout(&connection.config);
-        let deadlines = WaitDeadlines::new(now, startup, self.wait_limits.retry);
-        ServerWait { started: now, deadlines }
+        WaitDeadlines::new(Instant::now(), startup, self.settings.retry_wait)
     }
 
     /// Waits until a server accepts calls, or the [retry policy](crate::retry_policy) rejects the call.
     pub(crate) async fn wait_for_server(
         &self,
-        server: &Arc<str>,
+        server: &str,
         avoid: Option<Epoch>,
-        wait: ServerWait,
+        deadlines: WaitDeadlines,
     ) -> Result<Arc<McpConnection>, ManagerError> {
         let mut version = self.version.subscribe();
-        let mut demanded: Option<Availability> = None;
+        let mut demanded: Option<(ConnectionState, Option<Instant>)> = None;
         loop {
             // Marked as seen before the snapshot is read: a later one wakes `changed` below.
             version.borrow_and_update();
@@ -549,15 +481,17 @@ impl Shared {
                 return Err(ManagerError::Closed);
             }
             let connection = Arc::clone(self.snapshot.load().server(server)?);
-            let availability = connection.availability;
-            let deadline = match decide(availability, avoid, &wait.deadlines, Instant::now()) {
+            let lifecycle = &connection.lifecycle;
+            let deadline = match decide(lifecycle, avoid, &deadlines, Instant::now()) {
                 Decision::Send => return Ok(connection),
-                Decision::Reject => return Err(not_available(&connection, wait.started)),
+                Decision::Reject => return Err(not_available(&connection, deadlines.started)),
                 Decision::Wait(deadline) => deadline,
                 Decision::StartAndWait(deadline) => {
                     // Once per state: every snapshot of any server wakes this loop.
-                    if demanded.replace(availability) != Some(availability) {
-                        let demand = self.commands.send(Command::Demand(Arc::clone(server)));
+                    let state = (lifecycle.state().clone(), lifecycle.retry_at());
+                    if demanded.replace(state.clone()) != Some(state) {
+                        let operations = vec![Operation::Step(server.to_owned(), Event::Demand)];
+                        let demand = self.commands.send(Command { operations, reply: None });
                         let sent = timeout_at(deadline, demand).await;
                         sent.map_or(Ok(()), |sent| sent.map_err(|_closed| ManagerError::Closed))?;
                     }
@@ -586,8 +520,8 @@ impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let snapshot = self.snapshot.load();
         f.debug_struct("Shared")
-            .field("servers", &snapshot.servers().len())
-            .field("tools", &snapshot.tools().len())
+            .field("servers", &snapshot.servers.len())
+            .field("tools", &snapshot.index.listed.len())
             .finish_non_exhaustive()
     }
 }

@@ -31,7 +31,14 @@ impl RateLimiter {
     pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
         // The bucket is consistent after each statement, so a poisoned lock is harmless.
         let mut bucket = self.0.lock();
-        bucket.refill(now);
+        let n_new = now.duration_since(bucket.refilled).as_millis() * u128::from(PER_SECOND) / 1000;
+        // Less than one token: the time is kept, or frequent events would never refill the bucket.
+        if n_new > 0 {
+            // After months without an event the number does not fit, and the bucket is full anyway.
+            let n_new = u32::try_from(n_new).unwrap_or(BURST);
+            bucket.tokens = bucket.tokens.saturating_add(n_new).min(BURST);
+            bucket.refilled = now;
+        }
         if bucket.tokens == 0 {
             bucket.n_dropped += 1;
             return None;
@@ -43,19 +50,6 @@ impl RateLimiter {
     /// How many events were dropped since the last event or call of this.
     pub(crate) fn take_dropped(&self) -> u64 {
         std::mem::take(&mut self.0.lock().n_dropped)
-    }
-}
-
-impl Bucket {
-    fn refill(&mut self, now: Instant) {
-        let n_new = now.duration_since(self.refilled).as_millis() * u128::from(PER_SECOND) / 1000;
-        // Less than one token: the time is kept, or frequent events would never refill the bucket.
-        if n_new > 0 {
-            // After months without an event the number does not fit, and the bucket is full anyway.
-            let n_new = u32::try_from(n_new).unwrap_or(BURST);
-            self.tokens = self.tokens.saturating_add(n_new).min(BURST);
-            self.refilled = now;
-        }
     }
 }
 

@@ -18,7 +18,8 @@ use toolrack_transport::{
 use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
 use crate::error::Failure;
-use crate::events::{EventSender, ManagerEvent};
+use crate::events::ManagerEvent;
+use crate::manager::Shared;
 use crate::rate_limit::RateLimiter;
 
 /// Wraps a transport, if there are secrets or may be. Stdio without secrets is not wrapped; over HTTP, the redactor
@@ -123,34 +124,26 @@ impl Transport for RedactingTransport {
 /// Handler wrapper that redacts incoming messages, emits stderr as events, and reports that the server is
 /// unreachable.
 pub(crate) struct RedactingHandler {
-    inner: Arc<dyn IncomingHandler>,
-    server: Arc<str>,
-    events: Arc<EventSender>,
-    unreachable: mpsc::Sender<Failure>,
-    redactor: Redactor,
-    stderr_limiter: RateLimiter,
+    pub(crate) inner: Arc<dyn IncomingHandler>,
+    pub(crate) server: Arc<str>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) unreachable: mpsc::Sender<Failure>,
+    pub(crate) stderr_limiter: RateLimiter,
 }
 
 impl RedactingHandler {
-    pub(crate) fn new(
-        inner: Arc<dyn IncomingHandler>,
-        server: Arc<str>,
-        events: Arc<EventSender>,
-        unreachable: mpsc::Sender<Failure>,
-        redactor: Redactor,
-    ) -> Self {
-        let stderr_limiter = RateLimiter::new(Instant::now());
-        Self { inner, server, events, unreachable, redactor, stderr_limiter }
+    fn redactor(&self) -> &Redactor {
+        &self.shared.settings.stdio.redactor
     }
 
     fn redact(&self, params: Option<RawJson>) -> Option<RawJson> {
-        params.map(|params| redact_json(params, &self.redactor))
+        params.map(|params| redact_json(params, self.redactor()))
     }
 
     fn emit_stderr(&self, line: &str) {
         let server = &self.server;
         let event = || ManagerEvent::Stderr { server: Arc::clone(server), line: line.into() };
-        self.events.emit(event);
+        self.shared.events.emit(event);
     }
 
     fn emit_dropped(&self, n_lines: u64) {
@@ -175,8 +168,8 @@ impl IncomingHandler for RedactingHandler {
 
     fn on_unmatched_response(&self, id: Option<RequestId>, outcome: Result<RawJson, JsonRpcError>) {
         let outcome = match outcome {
-            Ok(result) => Ok(redact_json(result, &self.redactor)),
-            Err(error) => Err(redact_rpc_error(error, &self.redactor)),
+            Ok(result) => Ok(redact_json(result, self.redactor())),
+            Err(error) => Err(redact_rpc_error(error, self.redactor())),
         };
         self.inner.on_unmatched_response(id, outcome);
     }

@@ -1,7 +1,7 @@
 //! Retry policy for tool calls: send, wait for the server, retry or reject.
 //!
-//! A pure function: the caller reads the server's availability, asks [`decide`], acts, and repeats until the call is sent or
-//! rejected.
+//! A pure function: the caller reads the server's lifecycle, asks [`decide`], acts, and repeats until the call is sent
+//! or rejected.
 //!
 //! **Invariant:** every wait ends. Its deadline depends only on when the call started.
 
@@ -10,33 +10,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 use toolrack_transport::{Delivery, deadline_after};
 
-use crate::lifecycle::{Enabled, Epoch, Lifecycle, Phase};
+use crate::lifecycle::{ConnectionState, Epoch, Lifecycle};
 
 /// How often one call is sent at most. Bounds the restarts that a repeatable call causes if the server crashes on it.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Whether a server accepts calls, and if not, what would change that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Availability {
-    /// It accepts calls.
-    Ready(Epoch),
-    /// The next call starts it.
-    Idle,
-    /// It is starting.
-    Starting,
-    /// It failed, and is retried at this time.
-    RetryAt(Instant),
-    /// It requires a login.
-    NeedsAuth,
-    /// The user stopped it.
-    Stopped,
-    /// The config disables it.
-    Disabled,
-}
-
 /// Deadlines of a call that waits for its server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitDeadlines {
+    /// When the call started to wait.
+    pub(crate) started: Instant,
     /// For a server that is starting.
     start: Instant,
     /// For a server that failed and is retried.
@@ -56,79 +39,56 @@ pub(crate) enum Decision {
     Reject,
 }
 
-/// Whether the config says that a call may run twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeatable {
-    Yes,
-    No,
-}
-
-impl Availability {
-    pub(crate) fn from_lifecycle(lifecycle: &Lifecycle) -> Self {
-        match lifecycle.phase() {
-            // First the intent of the user, then the phase: a stopped server whose launch is still
-            // ending takes no calls.
-            _ if lifecycle.policy().enabled == Enabled::No => Availability::Disabled,
-            _ if !lifecycle.is_wanted() => Availability::Stopped,
-            Phase::Idle => Availability::Idle,
-            Phase::Connecting => Availability::Starting,
-            Phase::Connected { .. } => match lifecycle.launch() {
-                // With the epoch, so that a call can tell this launch from the one on
-                // which it failed.
-                Some(epoch) => Availability::Ready(epoch),
-                None => Availability::Starting,
-            },
-            Phase::NeedsAuth { .. } => Availability::NeedsAuth,
-            Phase::Failed { until, .. } | Phase::BackingOff { until, .. } => {
-                Availability::RetryAt(*until)
-            }
-        }
-    }
-}
-
 impl WaitDeadlines {
     /// Deadlines of a call that starts to wait now.
     pub(crate) fn new(now: Instant, startup: Duration, retry: Duration) -> Self {
-        Self { start: deadline_after(now, startup), retry: deadline_after(now, retry) }
+        let (start, retry) = (deadline_after(now, startup), deadline_after(now, retry));
+        Self { started: now, start, retry }
     }
 }
 
 /// Decides about a call. `avoid` is the launch on which the call failed before.
 pub(crate) fn decide(
-    availability: Availability,
+    lifecycle: &Lifecycle,
     avoid: Option<Epoch>,
     deadlines: &WaitDeadlines,
     now: Instant,
 ) -> Decision {
     let until =
         |deadline: Instant, wait: Decision| if now < deadline { wait } else { Decision::Reject };
-    match availability {
+    match lifecycle.state() {
+        // First the intent of the user, then the state: a stopped server whose launch is still ending takes no calls.
+        _ if !lifecycle.is_wanted() => Decision::Reject,
         // The call has seen this launch fail before the supervisor has: wait until the snapshot catches up, or the
         // call would spin on the dead connection.
-        Availability::Ready(epoch) if avoid == Some(epoch) => {
+        ConnectionState::Connected if avoid == lifecycle.launch() => {
             until(deadlines.retry, Decision::Wait(deadlines.retry))
         }
         // No deadline: the wait is over, and the call has a timeout of its own.
-        Availability::Ready(_) => Decision::Send,
-        Availability::Idle => until(deadlines.start, Decision::StartAndWait(deadlines.start)),
-        Availability::Starting => until(deadlines.start, Decision::Wait(deadlines.start)),
+        ConnectionState::Connected => Decision::Send,
+        ConnectionState::Disconnected => {
+            until(deadlines.start, Decision::StartAndWait(deadlines.start))
+        }
+        ConnectionState::Connecting => until(deadlines.start, Decision::Wait(deadlines.start)),
         // A backoff that outlasts the call's deadline is not worth waiting for.
-        Availability::RetryAt(retry_at) if retry_at <= deadlines.retry => {
+        _ if lifecycle.retry_at().is_some_and(|at| at <= deadlines.retry) => {
             until(deadlines.retry, Decision::StartAndWait(deadlines.retry))
         }
-        Availability::RetryAt(_)
-        | Availability::NeedsAuth
-        | Availability::Stopped
-        | Availability::Disabled => Decision::Reject,
+        _ => Decision::Reject,
     }
 }
 
-/// Whether a call that failed with its connection is sent again, after `n_attempts` attempts.
-pub(crate) fn should_retry(delivery: Delivery, repeatable: Repeatable, n_attempts: u32) -> bool {
+/// Whether a call that failed with its connection is sent again, after `n_attempts` attempts. `is_repeatable` says
+/// whether the config allows it to run twice.
+pub(crate) fn should_retry(
+    delivery: Delivery,
+    is_repeatable: impl FnOnce() -> bool,
+    n_attempts: u32,
+) -> bool {
     let is_safe = match delivery {
         Delivery::NotSent => true,
         // The server may have run the tool, so only the config can say that a second run does no harm.
-        Delivery::Unknown => repeatable == Repeatable::Yes,
+        Delivery::Unknown => is_repeatable(),
         // An answer is an outcome, even if it is an error.
         Delivery::Answered => false,
     };
@@ -137,57 +97,92 @@ pub(crate) fn should_retry(delivery: Delivery, repeatable: Repeatable, n_attempt
 
 #[cfg(test)]
 mod tests {
+    use toolrack_config::StartMode;
+
     use super::*;
+    use crate::error::{ErrorKind, Failure};
+    use crate::lifecycle::{Event, Policy};
+
+    /// An eager server after these events, which happen at `now`.
+    fn after(now: Instant, events: &[Event]) -> Lifecycle {
+        let mut lifecycle = Lifecycle::new(Policy { enabled: true, start: StartMode::Eager });
+        for event in events {
+            lifecycle.step(event.clone(), now, 1.0);
+        }
+        lifecycle
+    }
 
     #[test]
     fn decision_follows_availability() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let deadlines = WaitDeadlines::new(start, Duration::from_secs(30), Duration::from_secs(5));
-        let check =
-            |availability: Availability, avoid: Option<u64>, now: u64, expected: Decision| {
-                let decision = decide(availability, avoid.map(Epoch), &deadlines, at(now));
-                assert_eq!(decision, expected, "{availability:?} {avoid:?} at {now} s");
-            };
-        check(Availability::Ready(Epoch(7)), None, 0, Decision::Send);
-        check(Availability::Ready(Epoch(7)), None, 100, Decision::Send);
-        check(Availability::Ready(Epoch(7)), Some(6), 0, Decision::Send);
-        check(Availability::Ready(Epoch(7)), Some(7), 0, Decision::Wait(at(5)));
-        check(Availability::Ready(Epoch(7)), Some(7), 5, Decision::Reject);
-        check(Availability::Idle, None, 0, Decision::StartAndWait(at(30)));
-        check(Availability::Idle, None, 30, Decision::Reject);
-        check(Availability::Starting, None, 29, Decision::Wait(at(30)));
-        check(Availability::Starting, None, 30, Decision::Reject);
-        check(Availability::RetryAt(at(5)), None, 0, Decision::StartAndWait(at(5)));
-        check(Availability::RetryAt(at(5)), None, 5, Decision::Reject);
-        check(Availability::RetryAt(at(6)), None, 0, Decision::Reject);
-        check(Availability::NeedsAuth, None, 0, Decision::Reject);
-        check(Availability::Stopped, None, 0, Decision::Reject);
-        check(Availability::Disabled, None, 0, Decision::Reject);
+        let check = |lifecycle: &Lifecycle, avoid: Option<u64>, now: u64, expected: Decision| {
+            let decision = decide(lifecycle, avoid.map(Epoch), &deadlines, at(now));
+            assert_eq!(decision, expected, "{lifecycle:?} {avoid:?} at {now} s");
+        };
+        let ready = after(start, &[Event::Start, Event::Opened(Epoch(1))]);
+        check(&ready, None, 0, Decision::Send);
+        check(&ready, None, 100, Decision::Send);
+        check(&ready, Some(0), 0, Decision::Send);
+        check(&ready, Some(1), 0, Decision::Wait(at(5)));
+        check(&ready, Some(1), 5, Decision::Reject);
+        let idle = [Event::Start, Event::Opened(Epoch(1)), Event::Idle(Epoch(1))];
+        let idle = after(start, &idle);
+        check(&idle, None, 0, Decision::StartAndWait(at(30)));
+        check(&idle, None, 30, Decision::Reject);
+        let starting = after(start, &[Event::Start]);
+        check(&starting, None, 29, Decision::Wait(at(30)));
+        check(&starting, None, 30, Decision::Reject);
+        // The first backoff takes a quarter of a second.
+        let failed = |retry_at: Instant, kind| {
+            let failure = Failure::new(kind, "broken");
+            let events = [Event::Start, Event::OpenFailed(Epoch(1), failure)];
+            after(retry_at - Duration::from_millis(250), &events)
+        };
+        let lost = |retry_at: Instant| {
+            let failure = Failure::new(ErrorKind::Lost, "broken");
+            let events = [Event::Start, Event::Opened(Epoch(1)), Event::Lost(Epoch(1), failure)];
+            after(retry_at - Duration::from_millis(250), &events)
+        };
+        for soon in [failed(at(5), ErrorKind::Exited), lost(at(5))] {
+            check(&soon, None, 0, Decision::StartAndWait(at(5)));
+            check(&soon, None, 5, Decision::Reject);
+        }
+        check(&failed(at(6), ErrorKind::Exited), None, 0, Decision::Reject);
+        check(&lost(at(6)), None, 0, Decision::Reject);
+        check(&failed(at(5), ErrorKind::NeedsLogin), None, 0, Decision::Reject);
+        check(&after(start, &[Event::Start, Event::Stop]), None, 0, Decision::Reject);
+        let off = Policy { enabled: false, start: StartMode::Eager };
+        check(&after(start, &[Event::Start, Event::PolicyChanged(off)]), None, 0, Decision::Reject);
     }
 
     #[test]
     fn maximum_duration_does_not_overflow() {
         let now = Instant::now();
         let deadlines = WaitDeadlines::new(now, Duration::MAX, Duration::MAX);
-        let decide = |availability| decide(availability, None, &deadlines, now);
-        assert_eq!(decide(Availability::Starting), Decision::Wait(deadlines.start));
-        assert_eq!(decide(Availability::RetryAt(now)), Decision::StartAndWait(deadlines.retry));
+        let decide = |lifecycle: &Lifecycle| decide(lifecycle, None, &deadlines, now);
+        let starting = after(now, &[Event::Start]);
+        assert_eq!(decide(&starting), Decision::Wait(deadlines.start));
+        let failure = Failure::new(ErrorKind::Exited, "broken");
+        let failed = after(now, &[Event::Start, Event::OpenFailed(Epoch(1), failure)]);
+        assert_eq!(decide(&failed), Decision::StartAndWait(deadlines.retry));
     }
 
     #[test]
     fn only_unsent_or_repeatable_calls_are_retried() {
-        let check = |delivery, repeatable, n_attempts, expected: &str| {
-            let retried = should_retry(delivery, repeatable, n_attempts);
+        let check = |delivery, is_repeatable: bool, n_attempts, expected: &str| {
+            let retried = should_retry(delivery, || is_repeatable, n_attempts);
             let outcome = if retried { "retry" } else { "fail" };
-            assert_eq!(outcome, expected, "{delivery:?} {repeatable:?} {n_attempts}");
+            assert_eq!(outcome, expected, "{delivery:?} {is_repeatable} {n_attempts}");
         };
-        check(Delivery::NotSent, Repeatable::No, 1, "retry");
-        check(Delivery::NotSent, Repeatable::No, 2, "retry");
-        check(Delivery::NotSent, Repeatable::No, 3, "fail");
-        check(Delivery::Unknown, Repeatable::No, 1, "fail");
-        check(Delivery::Unknown, Repeatable::Yes, 1, "retry");
-        check(Delivery::Unknown, Repeatable::Yes, 3, "fail");
-        check(Delivery::Answered, Repeatable::Yes, 1, "fail");
+        let (once, repeatable) = (false, true);
+        check(Delivery::NotSent, once, 1, "retry");
+        check(Delivery::NotSent, once, 2, "retry");
+        check(Delivery::NotSent, once, 3, "fail");
+        check(Delivery::Unknown, once, 1, "fail");
+        check(Delivery::Unknown, repeatable, 1, "retry");
+        check(Delivery::Unknown, repeatable, 3, "fail");
+        check(Delivery::Answered, repeatable, 1, "fail");
     }
 }

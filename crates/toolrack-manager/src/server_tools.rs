@@ -5,12 +5,11 @@
 //!
 //! **Invariant:** a name stands for one tool. If a server lists a name twice, the first entry counts.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -29,23 +28,26 @@ const MIN_REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// A tool and its server. Cheap to clone.
 #[derive(Clone)]
 pub struct ToolWithServer {
-    server: Arc<str>,
-    name: Arc<str>,
-    list: Arc<List<Tool>>,
-    place: usize,
+    pub(crate) server: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) list: Arc<List<Tool>>,
+    /// Place of the tool in the list.
+    pub(crate) place: usize,
 }
 
 /// The known tools of one server, filtered.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTools {
-    list: Option<Arc<List<Tool>>>,
-    /// Places of the allowed tools in the list, by name.
-    allowed: HashMap<Box<str>, usize>,
-    /// The same places in the server's order.
+    /// The list as the server sent it, if it is known.
+    pub(crate) list: Option<Arc<List<Tool>>>,
+    /// Names of the allowed tools.
+    allowed: HashSet<Box<str>>,
+    /// Their places in the list, in the server's order.
     order: Vec<usize>,
-    denied: HashMap<Box<str>, FilterRule>,
+    /// The rules that deny listed tools.
+    pub(crate) denied: HashMap<Box<str>, FilterRule>,
     /// Patterns that match no tool.
-    unused_patterns: Vec<String>,
+    pub(crate) unused_patterns: Vec<String>,
 }
 
 /// Difference between two tool lists of one server, by name.
@@ -57,15 +59,6 @@ pub(crate) struct ToolDiff {
 }
 
 impl ToolWithServer {
-    pub(crate) fn new(
-        server: &Arc<str>,
-        name: Arc<str>,
-        list: &Arc<List<Tool>>,
-        place: usize,
-    ) -> Self {
-        Self { server: Arc::clone(server), name, list: Arc::clone(list), place }
-    }
-
     /// Name of the server.
     pub fn server(&self) -> &Arc<str> {
         &self.server
@@ -79,17 +72,7 @@ impl ToolWithServer {
     /// The tool as its server lists it, under its name on the server.
     pub fn tool(&self) -> &Tool {
         /// Fallback for a place outside of the list, which would be a bug.
-        static EMPTY: LazyLock<Tool> = LazyLock::new(|| Tool {
-            name: String::new(),
-            title: None,
-            description: None,
-            input_schema: RawValue::NULL.to_owned(),
-            output_schema: None,
-            annotations: None,
-            icons: None,
-            execution: None,
-            meta: None,
-        });
+        static EMPTY: LazyLock<Tool> = LazyLock::new(Tool::default);
         self.list.items.get(self.place).unwrap_or(&EMPTY)
     }
 
@@ -118,7 +101,7 @@ impl ServerTools {
     pub(crate) fn new(list: Option<Arc<List<Tool>>>, filter: &ToolFilter) -> Self {
         let mut tools = ServerTools { list, ..ServerTools::default() };
         let Some(list) = &tools.list else { return tools };
-        let mut names = HashSet::new();
+        let mut names = HashSet::default();
         for (place, tool) in list.items.iter().enumerate() {
             if !names.insert(tool.name.as_str()) {
                 continue;
@@ -128,7 +111,7 @@ impl ServerTools {
                     tools.denied.insert(tool.name.as_str().into(), rule);
                 }
                 None => {
-                    tools.allowed.insert(tool.name.as_str().into(), place);
+                    tools.allowed.insert(tool.name.as_str().into());
                     tools.order.push(place);
                 }
             }
@@ -136,11 +119,6 @@ impl ServerTools {
         let names: Vec<&str> = names.into_iter().collect();
         tools.unused_patterns = filter.unused_patterns(&names);
         tools
-    }
-
-    /// The list as the server sent it, if it is known.
-    pub(crate) fn list(&self) -> Option<&Arc<List<Tool>>> {
-        self.list.as_ref()
     }
 
     /// The allowed tools with their places in the list, in the server's order.
@@ -156,16 +134,7 @@ impl ServerTools {
 
     /// Whether the tool exists and is allowed.
     pub(crate) fn contains(&self, tool: &str) -> bool {
-        self.allowed.contains_key(tool)
-    }
-
-    /// The rule that denies a listed tool.
-    pub(crate) fn denied_by(&self, tool: &str) -> Option<&FilterRule> {
-        self.denied.get(tool)
-    }
-
-    pub(crate) fn unused_patterns(&self) -> &[String] {
-        &self.unused_patterns
+        self.allowed.contains(tool)
     }
 
     /// How the allowed tools differ from those of `before`.
@@ -185,12 +154,6 @@ impl ServerTools {
         let removed = before.allowed().filter(|(_, tool)| !self.contains(&tool.name));
         diff.removed = removed.map(|(_, tool)| tool.name.as_str().into()).collect();
         diff
-    }
-}
-
-impl ToolDiff {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
 }
 
@@ -238,11 +201,6 @@ impl RefreshLimiter {
     fn finish(&self, now: Instant) {
         *self.0.lock() = LastRefresh::At(now);
     }
-}
-
-/// Whether a server has tools and does not send `notifications/tools/list_changed`.
-pub(crate) fn needs_polling(active: &ActiveClient) -> bool {
-    active.client.capabilities().tools.as_ref().is_some_and(|tools| !tools.list_changed)
 }
 
 /// Fetches the tools of a connection again, and passes a changed list to the supervisor.
@@ -305,12 +263,13 @@ mod tests {
 
     #[test]
     fn tools_are_filtered_and_duplicates_ignored() {
-        let filter = ToolFilter::new(&[], &["b".to_owned(), "bb".to_owned()]);
+        let deny = vec!["b".to_owned(), "bb".to_owned()];
+        let filter = ToolFilter { deny, ..ToolFilter::default() };
         let list = list(&[("a", ""), ("b", ""), ("a", "again"), ("c", "")]);
         let tools = ServerTools::new(Some(list), &filter);
         assert_eq!(names(&tools), ["a", "c"]);
-        assert_eq!(tools.denied_by("b"), Some(&FilterRule::Denied { pattern: "b".to_owned() }));
-        assert_eq!(tools.unused_patterns(), ["bb"]);
+        assert_eq!(tools.denied.get("b"), Some(&FilterRule::Denied { pattern: "b".to_owned() }));
+        assert_eq!(tools.unused_patterns, ["bb"]);
         assert!(tools.contains("c") && !tools.contains("b"));
     }
 
@@ -326,14 +285,14 @@ mod tests {
             changed: vec!["b".into()],
         };
         assert_eq!(after.diff(&before), expected);
-        assert!(after.diff(&after).is_empty());
+        assert_eq!(after.diff(&after), ToolDiff::default());
         assert_eq!(before.diff(&ServerTools::default()).added.len(), 3);
     }
 
     #[test]
     fn definition_has_public_name_and_sanitized_description() {
         let list = list(&[("a.b", "look\u{e0041}\u{1b}[1m here\nand there")]);
-        let tool = ToolWithServer::new(&"s".into(), "s_a_b".into(), &list, 0);
+        let tool = ToolWithServer { server: "s".into(), name: "s_a_b".into(), list, place: 0 };
         let definition = tool.definition();
         assert_eq!(definition.name, "s_a_b");
         assert_eq!(definition.description, "look here\nand there");

@@ -11,29 +11,24 @@ use toolrack_client::{List, McpClient};
 use toolrack_config::{McpServerConfig, ToolNaming};
 use toolrack_mcp::Tool;
 
-use crate::error::ManagerError;
+use crate::error::{ManagerError, suggestions};
 use crate::in_flight::InFlight;
-use crate::lifecycle::{ConnectPhase, ConnectionState, Epoch};
-use crate::retry_policy::Availability;
+use crate::lifecycle::{ConnectPhase, ConnectionState, Epoch, Lifecycle};
 use crate::server_tools::{RefreshLimiter, ServerTools, ToolWithServer};
 use crate::tool_filter::{FilterRule, ToolFilter};
 use crate::tool_names::{NameGenerator, NameReservations, ToolRef, sanitize_name};
 
 /// Snapshot of one server.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct McpConnection {
     pub(crate) name: Arc<str>,
     pub(crate) config: Arc<McpServerConfig>,
-    pub(crate) state: ConnectionState,
-    pub(crate) phase: Option<ConnectPhase>,
-    pub(crate) availability: Availability,
-    pub(crate) retry_at: Option<Instant>,
-    pub(crate) is_crash_looping: bool,
-    /// The launch that may still have processes.
-    pub(crate) launch: Option<Epoch>,
+    pub(crate) lifecycle: Lifecycle,
+    /// Progress of the last launch.
+    pub(crate) phase: ConnectPhase,
     pub(crate) active: Option<Arc<ActiveClient>>,
     pub(crate) tools: Arc<ServerTools>,
-    pub(crate) filter: Arc<ToolFilter>,
+    pub(crate) filter: ToolFilter,
 }
 
 /// Client of an open connection.
@@ -58,32 +53,32 @@ impl McpConnection {
 
     /// State of the connection.
     pub fn state(&self) -> &ConnectionState {
-        &self.state
+        self.lifecycle.state()
     }
 
     /// Progress, while the server is connecting.
     pub fn phase(&self) -> Option<ConnectPhase> {
-        self.phase
+        (*self.state() == ConnectionState::Connecting).then_some(self.phase)
     }
 
     /// Whether the server accepts calls.
     pub fn is_connected(&self) -> bool {
-        self.state == ConnectionState::Connected
+        *self.state() == ConnectionState::Connected
     }
 
     /// When the next automatic retry is due.
     pub fn retry_at(&self) -> Option<Instant> {
-        self.retry_at
+        self.lifecycle.wake_at()
     }
 
     /// Whether the server is in a crash loop: five starts within a minute, and not stable for two minutes since.
     pub fn is_crash_looping(&self) -> bool {
-        self.is_crash_looping
+        self.lifecycle.is_crash_looping(Instant::now())
     }
 
     /// Number of the current launch, counted from one. `None` if nothing runs.
     pub fn launch(&self) -> Option<u64> {
-        self.launch.map(|epoch| epoch.0)
+        self.lifecycle.launch().map(|epoch| epoch.0)
     }
 
     /// Client of the open connection, for requests other than tool calls.
@@ -93,7 +88,7 @@ impl McpConnection {
 
     /// All tools of the server, including denied ones. `None` if they were never fetched.
     pub fn tool_list(&self) -> Option<&Arc<List<Tool>>> {
-        self.tools.list()
+        self.tools.list.as_ref()
     }
 
     /// Number of allowed tools.
@@ -106,14 +101,9 @@ impl McpConnection {
         self.tools.allowed().map(|(_, tool)| tool.name.clone()).collect()
     }
 
-    /// Patterns of `allow` and `deny` that match no tool of the server.
-    pub fn unused_patterns(&self) -> &[String] {
-        self.tools.unused_patterns()
-    }
-
     /// Whether its tools are listed: the server is enabled and wanted, even if it does not run at the moment.
     pub(crate) fn is_offered(&self) -> bool {
-        !matches!(self.availability, Availability::Stopped | Availability::Disabled)
+        self.lifecycle.is_wanted()
     }
 
     /// The rule that denies a tool. Also answers for tools that the server does not list.
@@ -121,16 +111,15 @@ impl McpConnection {
         if self.tools.contains(tool) {
             return None;
         }
-        self.tools.denied_by(tool).cloned().or_else(|| self.filter.denied_by(tool))
+        self.tools.denied.get(tool).cloned().or_else(|| self.filter.denied_by(tool))
     }
 }
 
 /// Snapshot of all servers.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
-    servers: Vec<Arc<McpConnection>>,
-    positions: Arc<HashMap<Arc<str>, usize>>,
-    index: Arc<Index>,
+    pub(crate) servers: Vec<Arc<McpConnection>>,
+    pub(crate) index: Arc<Index>,
 }
 
 /// Where a tool is: its position among the known tools, and the position of its server.
@@ -139,7 +128,10 @@ type Position = (usize, usize);
 /// All known tools by public name.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    listed: Arc<[ToolWithServer]>,
+    /// Position of each server in the snapshot.
+    positions: HashMap<Arc<str>, usize>,
+    /// The tools that are offered.
+    pub(crate) listed: Arc<[ToolWithServer]>,
     /// Includes the tools of stopped servers, because stopping a server must not free its names.
     known: Vec<ToolWithServer>,
     by_name: HashMap<Arc<str>, Position>,
@@ -149,33 +141,6 @@ pub(crate) struct Index {
     /// Separator between server and tool in public names.
     separator: String,
 }
-
-/// The tool lists of one server from which an index was built. Compares by identity of the lists.
-#[derive(Debug)]
-pub(crate) struct IndexKey {
-    /// The listed tools: none, if the server is stopped.
-    pub(crate) offered: Arc<ServerTools>,
-    known: Arc<ServerTools>,
-}
-
-impl IndexKey {
-    pub(crate) fn new(server: &McpConnection, no_tools: &Arc<ServerTools>) -> Self {
-        Self {
-            offered: Arc::clone(if server.is_offered() { &server.tools } else { no_tools }),
-            known: Arc::clone(&server.tools),
-        }
-    }
-}
-
-impl PartialEq for IndexKey {
-    fn eq(&self, other: &Self) -> bool {
-        // Lists are immutable, so the pointer suffices; comparing thousands of tools on each
-        // publish would not be cheap.
-        Arc::ptr_eq(&self.offered, &other.offered) && Arc::ptr_eq(&self.known, &other.known)
-    }
-}
-
-impl Eq for IndexKey {}
 
 /// A name resolved to a server and a tool.
 #[derive(Debug, Clone, Copy)]
@@ -204,10 +169,16 @@ impl Index {
         let reserved = before.reservations.for_servers(|server| existing.contains(server));
         let generator = NameGenerator { style, servers: &names, reservations: &reserved };
         let generated = generator.name_all(&tools);
-        let mut index = Self { separator: sanitize_name(&style.separator), ..Self::default() };
+        let positions =
+            servers.iter().enumerate().map(|(at, server)| (Arc::clone(&server.name), at));
+        let mut index = Self {
+            positions: positions.collect(),
+            separator: sanitize_name(&style.separator),
+            ..Self::default()
+        };
         let mut listed = Vec::with_capacity(tools.len());
         for ((at, server, (place, _)), generated) in allowed().zip(generated) {
-            let Some(list) = server.tools.list() else { continue };
+            let Some(list) = &server.tools.list else { continue };
             let position = (index.known.len(), at);
             // Reuses the allocation: the index is rebuilt on each change, and its
             // names seldom change.
@@ -219,7 +190,8 @@ impl Index {
                 index.ambiguous.entry(base_name).or_default().push(position);
             }
             index.by_name.insert(Arc::clone(&name), position);
-            let tool = ToolWithServer::new(&server.name, name, list, place);
+            let (server_name, list) = (Arc::clone(&server.name), Arc::clone(list));
+            let tool = ToolWithServer { server: server_name, name, list, place };
             // A stopped server keeps its names in `known`, so that another server cannot
             // take them meanwhile.
             if server.is_offered() {
@@ -234,24 +206,8 @@ impl Index {
 }
 
 impl Snapshot {
-    pub(crate) fn new(
-        servers: Vec<Arc<McpConnection>>,
-        positions: Arc<HashMap<Arc<str>, usize>>,
-        index: Arc<Index>,
-    ) -> Self {
-        Self { servers, positions, index }
-    }
-
-    pub(crate) fn servers(&self) -> &[Arc<McpConnection>] {
-        &self.servers
-    }
-
-    pub(crate) fn tools(&self) -> &Arc<[ToolWithServer]> {
-        &self.index.listed
-    }
-
     pub(crate) fn server(&self, name: &str) -> Result<&Arc<McpConnection>, ManagerError> {
-        let found = self.positions.get(name).and_then(|at| self.servers.get(*at));
+        let found = self.index.positions.get(name).and_then(|at| self.servers.get(*at));
         found.ok_or_else(|| {
             ManagerError::no_such_server(name, self.servers.iter().map(|server| server.name()))
         })
@@ -267,7 +223,7 @@ impl Snapshot {
         // Some clients write `mcp__server__tool`.
         let name = match name.strip_prefix("mcp__") {
             // With a server named `mcp`, the prefix may be its name.
-            Some(rest) if !self.positions.contains_key("mcp") => rest,
+            Some(rest) if !self.index.positions.contains_key("mcp") => rest,
             _ => name,
         };
         let readings = self.readings(name);
@@ -296,7 +252,7 @@ impl Snapshot {
         let longest: Vec<ResolvedTool<'a>> = longest(readings).collect();
         let exists = |reading: &&ResolvedTool<'_>| reading.connection.tools.contains(reading.tool);
         let is_only_server = |server: &Arc<McpConnection>| {
-            longest.iter().all(|reading| is_same_server(reading, server))
+            longest.iter().all(|reading| reading.connection.name == server.name)
         };
         let mut rivals = longest.iter().chain(readings.iter().filter(exists));
         if !rivals.all(|reading| is_only_server(reading.connection)) {
@@ -309,7 +265,11 @@ impl Snapshot {
             .iter()
             .find(exists)
             .or_else(|| longest.iter().find(|reading| may_exist(reading)));
-        found.copied().ok_or_else(|| ManagerError::no_such_tool(name, self.public_names()))
+        found.copied().ok_or_else(|| {
+            let names = self.index.listed.iter().map(|tool| &**tool.name());
+            let suggestions = suggestions(name, names);
+            ManagerError::NoSuchTool { tool: name.to_owned(), suggestions }
+        })
     }
 
     /// Finds a listed tool by any name that [`resolve`](Self::resolve) accepts, or by its name on the server; then the
@@ -353,7 +313,7 @@ impl Snapshot {
         let (server, name) = (tool.connection.name(), tool.tool);
         let dotted = format!("{server}.{name}");
         let readings = self.readings(&dotted);
-        let is_unique = readings.iter().all(|reading| is_same_server(reading, tool.connection));
+        let is_unique = readings.iter().all(|reading| reading.connection.name() == server);
         if is_unique { dotted } else { format!("{server}/{name}") }
     }
 
@@ -367,7 +327,7 @@ impl Snapshot {
                 .match_indices(separator)
                 .filter_map(|(at, separator)| {
                     let (server, tool) = (name.get(..at)?, name.get(at + separator.len()..)?);
-                    let connection = self.servers.get(*self.positions.get(server)?)?;
+                    let connection = self.servers.get(*self.index.positions.get(server)?)?;
                     Some(ResolvedTool { connection, tool })
                 })
                 .collect();
@@ -387,10 +347,6 @@ impl Snapshot {
         };
         self.servers.iter().flat_map(readings_of).collect()
     }
-
-    fn public_names(&self) -> impl Iterator<Item = &str> {
-        self.index.listed.iter().map(|tool| &**tool.name())
-    }
 }
 
 /// The readings with the longest server name.
@@ -401,14 +357,10 @@ fn longest<'a>(readings: &[ResolvedTool<'a>]) -> impl Iterator<Item = ResolvedTo
     readings.iter().filter(move |reading| Some(length(reading)) == max).copied()
 }
 
-fn is_same_server(reading: &ResolvedTool<'_>, server: &Arc<McpConnection>) -> bool {
-    reading.connection.name == server.name
-}
-
 /// Whether a tool that is not allowed may still exist, or is known to be denied.
 fn may_exist(reading: &ResolvedTool<'_>) -> bool {
     let tools = &reading.connection.tools;
-    tools.list().is_none() || tools.denied_by(reading.tool).is_some()
+    tools.list.is_none() || tools.denied.contains_key(reading.tool)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use toolrack_config::{McpServerConfig, fingerprint};
@@ -17,14 +17,11 @@ use toolrack_transport::deadline_after;
 use crate::connection_task::{ConnectionTask, TaskEvent, TaskReport};
 use crate::error::ManagerError;
 use crate::events::{EventSender, ManagerEvent};
-use crate::lifecycle::{
-    ConnectPhase, ConnectionState, Effect, Enabled, Epoch, Event, Lifecycle, Phase, Policy, Tools,
-};
+use crate::lifecycle::{ConnectPhase, ConnectionState, Effect, Epoch, Event, Lifecycle, Policy};
 use crate::manager::Shared;
-use crate::retry_policy::Availability;
-use crate::server_tools::ServerTools;
-use crate::snapshot::{ActiveClient, Index, IndexKey, McpConnection, Snapshot};
-use crate::tool_cache::{CacheWrite, CachedTools};
+use crate::server_tools::{ServerTools, ToolDiff};
+use crate::snapshot::{Index, McpConnection, Snapshot};
+use crate::tool_cache::CachedTools;
 use crate::tool_filter::ToolFilter;
 
 /// How many reports are handled before the result is published. Publishing may rebuild the index, so the reports of
@@ -34,16 +31,12 @@ const REPORT_BATCH: usize = 64;
 /// Shortest interval at which a connection in use is checked for being idle.
 const MIN_IDLE_CHECK: Duration = Duration::from_millis(100);
 
-/// Channel for the reply to a command.
-type ReplySender = oneshot::Sender<Result<(), ManagerError>>;
-
-/// Command to the supervisor.
+/// Command to the supervisor: apply these operations in order.
 #[derive(Debug)]
-pub(crate) enum Command {
-    /// Apply these operations in order; the reply comes after the result is published.
-    Apply(Vec<Operation>, ReplySender),
-    /// A call waits for this server.
-    Demand(Arc<str>),
+pub(crate) struct Command {
+    pub(crate) operations: Vec<Operation>,
+    /// Gets the outcome after the result is published. `None` if no caller waits for it.
+    pub(crate) reply: Option<oneshot::Sender<Result<(), ManagerError>>>,
 }
 
 /// One operation on a server.
@@ -55,7 +48,7 @@ pub(crate) enum Operation {
     ConnectAll,
     /// Connect a server, unless it is lazy and its tools are known.
     Connect(String),
-    /// Start a server now, or end it and start it again.
+    /// Pass an event to the lifecycle of a server.
     Step(String, Event),
     /// End a server, and notify the sender when it is gone.
     Stop(String, oneshot::Sender<()>),
@@ -72,16 +65,10 @@ pub(crate) struct Supervisor {
     pub(crate) shared: Arc<Shared>,
     pub(crate) reports: mpsc::Sender<TaskReport>,
     /// `None` without a tool cache. A full channel drops the write, which only makes a later start slower.
-    pub(crate) cache_writes: Option<mpsc::Sender<CacheWrite>>,
-    pub(crate) start_permits: Arc<Semaphore>,
-    pub(crate) stop: CancellationToken,
+    pub(crate) cache_writes: Option<mpsc::Sender<(Arc<McpServerConfig>, CachedTools)>>,
     pub(crate) servers: HashMap<Arc<str>, ServerRecord>,
-    /// Names in the order in which they were added, which is the order of their tools.
+    /// Names in the order in which they were added, which is the order of their tools. Without removed servers.
     pub(crate) order: Vec<Arc<str>>,
-    pub(crate) positions: Arc<foldhash::HashMap<Arc<str>, usize>>,
-    pub(crate) index: Arc<Index>,
-    /// The tool lists from which the index was built. `None` forces a rebuild.
-    pub(crate) index_keys: Option<Vec<IndexKey>>,
 }
 
 impl Supervisor {
@@ -90,10 +77,10 @@ impl Supervisor {
         mut commands: mpsc::Receiver<Command>,
         mut reports: mpsc::Receiver<TaskReport>,
     ) {
-        let stop = self.stop.clone();
+        let stop = self.shared.stop.clone();
         let mut batch = Vec::with_capacity(REPORT_BATCH);
         loop {
-            let mut reply = None;
+            let mut answer = None;
             let now = Instant::now();
             let wake = self.servers.values().filter_map(|server| server.wake_at(now)).min();
             // No arm awaits: both queues are always drained, so neither callers nor connection tasks can deadlock
@@ -106,34 +93,20 @@ impl Supervisor {
                     batch.drain(..).for_each(|report| self.handle_report(report));
                 }
                 command = commands.recv() => match command {
-                    Some(command) => reply = self.handle_command(command),
+                    Some(Command { operations, reply }) => {
+                        // The operations before a failed one stay applied; the caller gets the first error.
+                        let outcome = operations.into_iter().try_for_each(|operation| self.apply(operation));
+                        answer = reply.map(|reply| (reply, outcome));
+                    }
                     None => break,
                 },
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => self.handle_timer(),
             }
             // Before the reply, so that a caller that reads the snapshot next sees its own change.
             self.publish();
-            if let Some((sender, outcome)) = reply {
+            if let Some((reply, outcome)) = answer {
                 let dropped = |_outcome| tracing::trace!("caller of a command is gone");
-                sender.send(outcome).unwrap_or_else(dropped);
-            }
-        }
-    }
-
-    fn handle_command(
-        &mut self,
-        command: Command,
-    ) -> Option<(ReplySender, Result<(), ManagerError>)> {
-        match command {
-            Command::Apply(operations, sender) => {
-                // The operations before a failed one stay applied; the caller gets the first error.
-                let outcome =
-                    operations.into_iter().try_for_each(|operation| self.apply(operation));
-                Some((sender, outcome))
-            }
-            Command::Demand(server) => {
-                self.step(&server, Event::Demand);
-                None
+                reply.send(outcome).unwrap_or_else(dropped);
             }
         }
     }
@@ -156,27 +129,24 @@ impl Supervisor {
                 self.step(&name, event);
             }
             Operation::Stop(server, stopped) => {
-                let name = self.find(&server)?;
-                self.stop_server(&name, stopped);
+                self.stop_server(&server, stopped)?;
             }
             Operation::Remove(server, stopped) => {
-                let name = self.find(&server)?;
-                self.stop_server(&name, stopped);
+                let name = self.stop_server(&server, stopped)?;
                 // The record stays until its launch is gone. A server of the same name that is added before that must
                 // not start beside it.
                 if let Some(record) = self.servers.get_mut(&name) {
                     record.is_removed = true;
                 }
-                self.update_order();
+                self.order.retain(|other| *other != name);
             }
-            Operation::UpdateTools(server, epoch) => self.update_tools_of(&server.into(), epoch),
+            Operation::UpdateTools(server, epoch) => self.update_tools(&server, epoch),
             Operation::DenyTools(server, patterns) => {
                 let name = self.find(&server)?;
                 if let Some(record) = self.servers.get_mut(&name) {
-                    record.filter.set_denied_at_runtime(patterns);
-                    record.refilter();
+                    Arc::make_mut(&mut record.current).filter.denied_at_runtime = patterns;
+                    record.refilter(&self.shared.events);
                 }
-                self.warn_unused_patterns(&name);
             }
         }
         Ok(())
@@ -184,7 +154,7 @@ impl Supervisor {
 
     fn find(&self, server: &str) -> Result<Arc<str>, ManagerError> {
         let record = self.servers.get(server).filter(|record| !record.is_removed);
-        record.map(|record| Arc::clone(&record.name)).ok_or_else(|| {
+        record.map(|record| Arc::clone(&record.current.name)).ok_or_else(|| {
             ManagerError::no_such_server(server, self.order.iter().map(|name| &**name))
         })
     }
@@ -193,63 +163,63 @@ impl Supervisor {
         let name: Arc<str> = config.name.as_str().into();
         match self.servers.get_mut(&name) {
             Some(record) => {
-                let event = record.configure(config, cached);
+                let event = record.configure(config, cached, &self.shared.events);
                 self.step(&name, event);
             }
             None => {
-                self.servers.insert(Arc::clone(&name), ServerRecord::new(config, cached));
+                let record = ServerRecord::new(config, cached, &self.shared.events);
+                self.servers.insert(Arc::clone(&name), record);
             }
         }
         // A changed server keeps its place: a stable order of tools keeps the prompt caches
         // of models valid.
         if !self.order.contains(&name) {
-            self.order.push(Arc::clone(&name));
-            self.update_order();
+            self.order.push(name);
         }
-        self.warn_unused_patterns(&name);
     }
 
     fn connect(&mut self, name: &Arc<str>) {
         if let Some(record) = self.servers.get(name) {
-            let tools = record.known_tools();
-            self.step(name, Event::ConnectAll(tools));
+            let are_tools_known = record.cached.list.is_some();
+            self.step(name, Event::ConnectAll { are_tools_known });
         }
     }
 
-    fn stop_server(&mut self, name: &Arc<str>, stopped: oneshot::Sender<()>) {
-        if let Some(record) = self.servers.get_mut(name) {
+    fn stop_server(
+        &mut self,
+        server: &str,
+        stopped: oneshot::Sender<()>,
+    ) -> Result<Arc<str>, ManagerError> {
+        let name = self.find(server)?;
+        if let Some(record) = self.servers.get_mut(&name) {
             record.stop_waiters.push(stopped);
         }
-        self.step(name, Event::Stop);
-    }
-
-    /// Updates order and positions after servers were added or removed.
-    fn update_order(&mut self) {
-        let servers = &self.servers;
-        self.order.retain(|name| servers.get(name).is_some_and(|record| !record.is_removed));
-        let positions = self.order.iter().enumerate().map(|(at, name)| (Arc::clone(name), at));
-        self.positions = Arc::new(positions.collect());
-        // The index refers to servers by position.
-        self.index_keys = None;
+        self.step(&name, Event::Stop);
+        Ok(name)
     }
 
     fn handle_report(&mut self, report: TaskReport) {
         let TaskReport { server, epoch, event } = report;
-        let Some(record) = self.servers.get_mut(&server) else { return };
         match event {
             TaskEvent::Phase(phase) => {
+                let Some(record) = self.servers.get_mut(&server) else { return };
                 // Phases do not pass through the state machine, so the epoch is checked here.
-                if record.lifecycle.launch() == Some(epoch) {
-                    record.phase = phase;
-                    record.published = None;
+                if record.current.lifecycle.launch() == Some(epoch) {
+                    Arc::make_mut(&mut record.current).phase = phase;
                 }
             }
             TaskEvent::Opened(active) => {
                 // First the state machine, which decides whether the launch is still wanted.
                 self.step(&server, Event::Opened(epoch));
-                self.attach(&server, active);
+                let Some(record) = self.servers.get_mut(&server) else { return };
+                // A stop or restart may have been handled while the report was queued.
+                let is_current = record.current.lifecycle.launch() == Some(epoch);
+                if is_current && record.current.is_connected() {
+                    Arc::make_mut(&mut record.current).active = Some(active);
+                    self.update_tools(&server, epoch);
+                }
             }
-            TaskEvent::ToolsChanged => self.update_tools_of(&server, epoch),
+            TaskEvent::ToolsChanged => self.update_tools(&server, epoch),
             TaskEvent::OpenFailed(failure) => {
                 tracing::warn!(server = &*server, %failure, "cannot connect to server");
                 self.step(&server, Event::OpenFailed(epoch, failure));
@@ -264,41 +234,19 @@ impl Supervisor {
         }
     }
 
-    /// Stores a new connection, if its launch is still the current one: a stop or restart may have been handled while
-    /// the report was queued.
-    fn attach(&mut self, server: &Arc<str>, active: Arc<ActiveClient>) {
-        let Some(record) = self.servers.get_mut(server) else { return };
-        let is_connected = matches!(record.lifecycle.phase(), Phase::Connected { .. });
-        if is_connected && record.lifecycle.launch() == Some(active.epoch) {
-            record.active = Some(active);
-            self.update_tools(server);
-        }
-    }
-
     /// Takes over the tools of a launch, if it is still connected.
-    fn update_tools_of(&mut self, server: &Arc<str>, epoch: Epoch) {
-        let active = self.servers.get(server).and_then(|record| record.active.as_ref());
-        if active.is_some_and(|active| active.epoch == epoch) {
-            self.update_tools(server);
-        }
-    }
-
-    fn update_tools(&mut self, server: &Arc<str>) {
+    fn update_tools(&mut self, server: &str, epoch: Epoch) {
         let Some(record) = self.servers.get_mut(server) else { return };
-        record.update_tools();
+        let active = record.current.active.as_ref().filter(|active| active.epoch == epoch);
+        let Some(client) = active.map(|active| &active.client) else { return };
+        let (list, version) = (Some(client.tools()), Some(client.revision()));
+        record.cached = CachedTools { list, version };
+        record.refilter(&self.shared.events);
         if let Some(cache_writes) = &self.cache_writes {
-            let config = Arc::clone(&record.config);
-            let write = CacheWrite { config, cached: record.cached.clone() };
+            let write = (Arc::clone(&record.current.config), record.cached.clone());
             let skipped = |error| tracing::debug!(%error, "tool cache write skipped");
             // `try_send`: a slow disk must not hold up this loop, which serves all servers.
             cache_writes.try_send(write).unwrap_or_else(skipped);
-        }
-        self.warn_unused_patterns(server);
-    }
-
-    fn warn_unused_patterns(&self, server: &Arc<str>) {
-        if let Some(record) = self.servers.get(server) {
-            record.warn_unused_patterns(&self.shared.events);
         }
     }
 
@@ -309,14 +257,14 @@ impl Supervisor {
         // this task runs.
         for name in self.servers.keys().cloned().collect::<Vec<_>>() {
             let Some(record) = self.servers.get_mut(&name) else { continue };
-            let active =
-                record.active.as_ref().filter(|_| record.idle_at(now).is_some_and(|at| at <= now));
+            let is_idle = record.idle_at(now).is_some_and(|at| at <= now);
+            let active = record.current.active.as_ref().filter(|_| is_idle);
             // A call may have started since `idle_at` looked; closing the counter decides which of the two wins.
             let idle = active.filter(|active| active.in_flight.close_if_unused());
             if let Some(epoch) = idle.map(|active| active.epoch) {
                 tracing::debug!(server = &*name, "closing idle server");
                 self.step(&name, Event::Idle(epoch));
-            } else if record.lifecycle.is_due(now) {
+            } else if record.current.lifecycle.tick_at().is_some_and(|at| at <= now) {
                 self.step(&name, Event::Tick);
             }
         }
@@ -324,74 +272,55 @@ impl Supervisor {
 
     fn step(&mut self, server: &Arc<str>, event: Event) {
         let Some(record) = self.servers.get_mut(server) else { return };
-        let effect = record.lifecycle.step(event, Instant::now(), fastrand::f64());
-        record.published = None;
+        let current = Arc::make_mut(&mut record.current);
+        let effect = current.lifecycle.step(event, Instant::now(), fastrand::f64());
         // The next snapshot must not offer a connection that is ending.
-        if !matches!(record.lifecycle.phase(), Phase::Connected { .. }) {
-            record.active = None;
+        if !current.is_connected() {
+            current.active = None;
         }
         match effect {
-            Some(Effect::Launch(epoch)) => self.launch(server, epoch),
-            // The token is that of the current launch: `launch` replaces it only after the old
+            Some(Effect::Launch(epoch)) => {
+                // A child token: the end of the manager ends every launch.
+                record.stop = self.shared.stop.child_token();
+                current.phase = ConnectPhase::default();
+                let task = ConnectionTask {
+                    server: Arc::clone(server),
+                    epoch,
+                    config: Arc::clone(&current.config),
+                    cached_version: record.cached.version,
+                    shared: Arc::clone(&self.shared),
+                    stop: record.stop.clone(),
+                    reports: self.reports.clone(),
+                };
+                self.shared.tracker.spawn(task.run());
+            }
+            // The token is that of the current launch: a launch replaces it only after the old
             // one is gone.
             Some(Effect::End(_epoch)) => record.stop.cancel(),
             None => {}
         }
     }
 
-    fn launch(&mut self, server: &Arc<str>, epoch: Epoch) {
-        let Some(record) = self.servers.get_mut(server) else { return };
-        // A child token: the end of the manager ends every launch.
-        record.stop = self.stop.child_token();
-        record.phase = ConnectPhase::default();
-        let task = ConnectionTask {
-            server: Arc::clone(server),
-            epoch,
-            config: Arc::clone(&record.config),
-            cached_version: record.cached.version,
-            options: Arc::clone(&self.shared.launch_options),
-            events: Arc::clone(&self.shared.events),
-            start_permits: Arc::clone(&self.start_permits),
-            stop: record.stop.clone(),
-            reports: self.reports.clone(),
-        };
-        self.shared.tracker.spawn(task.run());
-    }
-
     /// Publishes a snapshot, emits events for the changes, and drops removed servers.
     pub(crate) fn publish(&mut self) {
-        let now = Instant::now();
         self.notify_stopped();
-        let mut connections: Vec<Arc<McpConnection>> = Vec::with_capacity(self.order.len());
+        let mut servers: Vec<Arc<McpConnection>> = Vec::with_capacity(self.order.len());
         for name in &self.order {
-            let Some(record) = self.servers.get_mut(name) else { continue };
             // Removed servers are not in `order`: they vanish from snapshots at once, although
             // their processes still end.
-            let connection = record.snapshot(now);
-            if record.emitted_state != connection.state {
-                record.emitted_state = connection.state.clone();
-                self.shared.events.emit(|| ManagerEvent::StateChanged {
-                    server: Arc::clone(name),
-                    state: connection.state.clone(),
-                });
+            if let Some(record) = self.servers.get_mut(name) {
+                servers.push(record.publish(&self.shared.events));
             }
-            let phase = connection.phase.filter(|phase| record.emitted_phase != Some(*phase));
-            if let Some(phase) = phase {
-                let server = Arc::clone(name);
-                self.shared.events.emit(|| ManagerEvent::PhaseChanged { server, phase });
-            }
-            record.emitted_phase = connection.phase;
-            connections.push(connection);
         }
-        self.reindex(&connections);
-        let positions = Arc::clone(&self.positions);
-        let snapshot = Snapshot::new(connections, positions, Arc::clone(&self.index));
-        self.shared.publish(snapshot);
+        let snapshot = Snapshot { index: self.index(&servers), servers };
+        // In this order: a task that is woken by the version must find the new snapshot.
+        self.shared.snapshot.store(Arc::new(snapshot));
+        self.shared.version.send_modify(|version| *version += 1);
     }
 
     /// Notifies callers that wait for a server's end, and drops removed servers that have no processes left.
     fn notify_stopped(&mut self) {
-        let is_gone = |record: &&mut ServerRecord| record.lifecycle.launch().is_none();
+        let is_gone = |record: &&mut ServerRecord| record.current.lifecycle.launch().is_none();
         for record in self.servers.values_mut().filter(is_gone) {
             for waiter in record.stop_waiters.drain(..) {
                 let dropped = |()| tracing::trace!("caller of a stop is gone");
@@ -399,33 +328,39 @@ impl Supervisor {
             }
         }
         // After the waiters: `remove` returns only when the processes are gone.
-        self.servers.retain(|_, record| !record.is_removed || record.lifecycle.launch().is_some());
+        self.servers
+            .retain(|_, record| !record.is_removed || record.current.lifecycle.launch().is_some());
     }
 
     /// Rebuilds the index if any tool list changed. Most snapshots differ in states only, and share the old index.
-    fn reindex(&mut self, connections: &[Arc<McpConnection>]) {
-        let no_tools = Arc::clone(&self.shared.no_tools);
-        let key = |connection: &Arc<McpConnection>| IndexKey::new(connection, &no_tools);
-        let index_keys: Vec<IndexKey> = connections.iter().map(key).collect();
-        if self.index_keys.as_ref() == Some(&index_keys) {
-            return;
-        }
+    fn index(&self, servers: &[Arc<McpConnection>]) -> Arc<Index> {
         // Still the old snapshot: the new one is stored after the index is built.
         let before = self.shared.snapshot.load();
-        for (connection, IndexKey { offered, .. }) in connections.iter().zip(&index_keys) {
-            let old = before.server(connection.name()).ok().filter(|old| old.is_offered());
+        let is_same = |(old, new): (&Arc<McpConnection>, &Arc<McpConnection>)| {
+            // Lists are immutable, so the pointer suffices; comparing thousands of tools on each
+            // publish would not be cheap.
+            let is_same_list = Arc::ptr_eq(&old.tools, &new.tools);
+            is_same_list && old.is_offered() == new.is_offered() && old.name == new.name
+        };
+        let is_same_length = before.servers.len() == servers.len();
+        if is_same_length && before.servers.iter().zip(servers).all(is_same) {
+            return Arc::clone(&before.index);
+        }
+        let no_tools = ServerTools::default();
+        for server in servers {
+            let offered = if server.is_offered() { &*server.tools } else { &no_tools };
+            let old = before.server(server.name()).ok().filter(|old| old.is_offered());
             let diff = offered.diff(old.map_or(&no_tools, |old| &old.tools));
-            if !diff.is_empty() {
+            if diff != ToolDiff::default() {
                 self.shared.events.emit(|| ManagerEvent::ToolsChanged {
-                    server: Arc::clone(&connection.name),
+                    server: Arc::clone(&server.name),
                     added: diff.added,
                     removed: diff.removed,
                     changed: diff.changed,
                 });
             }
         }
-        self.index = Arc::new(Index::build(&self.shared.names, connections, &self.index));
-        self.index_keys = Some(index_keys);
+        Arc::new(Index::build(&self.shared.settings.names, servers, &before.index))
     }
 }
 
@@ -438,107 +373,92 @@ impl Drop for Supervisor {
             self.order.clone().iter().for_each(|name| self.step(name, Event::Stop));
             self.publish();
         }
-        self.shared.mark_closed();
+        // Ends all tasks, the event stream and all waits.
+        self.shared.stop.cancel();
+        self.shared.events.close();
+        self.shared.version.send_modify(|version| *version += 1);
     }
 }
 
-/// One server as the supervisor stores it: config, lifecycle and tools.
+/// One server as the supervisor stores it.
 pub(crate) struct ServerRecord {
-    name: Arc<str>,
-    config: Arc<McpServerConfig>,
-    lifecycle: Lifecycle,
-    filter: ToolFilter,
+    /// The server as it is now. Shared with `published` until it changes.
+    current: Arc<McpConnection>,
+    /// The last published snapshot.
+    published: Option<Arc<McpConnection>>,
     cached: CachedTools,
-    tools: Arc<ServerTools>,
-    active: Option<Arc<ActiveClient>>,
     /// Ends the current launch.
     stop: CancellationToken,
     /// Notified when the current launch is gone.
     stop_waiters: Vec<oneshot::Sender<()>>,
     /// The record is dropped as soon as its launch is gone.
     is_removed: bool,
-    /// The last published snapshot, if nothing has changed since.
-    published: Option<Arc<McpConnection>>,
-    /// State of the last state event.
-    emitted_state: ConnectionState,
-    /// Progress of the current launch.
-    phase: ConnectPhase,
-    /// Phase of the last phase event, while the server is connecting.
-    emitted_phase: Option<ConnectPhase>,
 }
 
 impl ServerRecord {
-    fn new(config: Arc<McpServerConfig>, cached: CachedTools) -> Self {
-        let filter = ToolFilter::new(&config.allow, &config.deny);
-        Self {
+    fn new(config: Arc<McpServerConfig>, cached: CachedTools, events: &EventSender) -> Self {
+        let current = Arc::new(McpConnection {
             name: config.name.as_str().into(),
             lifecycle: Lifecycle::new(policy(&config)),
-            tools: Arc::new(ServerTools::new(cached.list.clone(), &filter)),
-            filter,
-            cached,
-            config,
-            active: None,
-            stop: CancellationToken::new(),
-            stop_waiters: Vec::new(),
-            is_removed: false,
-            published: None,
-            emitted_state: ConnectionState::Disconnected,
             phase: ConnectPhase::default(),
-            emitted_phase: None,
-        }
+            active: None,
+            tools: Arc::default(),
+            filter: ToolFilter::new(&config, Vec::new()),
+            config,
+        });
+        let (stop, stop_waiters) = (CancellationToken::new(), Vec::new());
+        let mut record =
+            Self { current, published: None, cached, stop, stop_waiters, is_removed: false };
+        record.refilter(events);
+        record
     }
 
     /// Takes over a new config, and returns the matching lifecycle event.
-    fn configure(&mut self, config: Arc<McpServerConfig>, cached: CachedTools) -> Event {
+    fn configure(
+        &mut self,
+        config: Arc<McpServerConfig>,
+        cached: CachedTools,
+        events: &EventSender,
+    ) -> Event {
         // A changed filter or timeout does not end the connection, so calls in flight
         // survive the edit.
-        let is_same_transport = fingerprint(&self.config) == fingerprint(&config);
-        self.filter = self.filter.with_config(&config.allow, &config.deny);
+        let is_same_transport = fingerprint(&self.current.config) == fingerprint(&config);
         let policy = policy(&config);
-        self.config = config;
+        let current = Arc::make_mut(&mut self.current);
+        let denied_at_runtime = std::mem::take(&mut current.filter.denied_at_runtime);
+        current.filter = ToolFilter::new(&config, denied_at_runtime);
+        current.config = config;
         // A server that is added again while its removal is under way stays.
         self.is_removed = false;
-        if is_same_transport {
-            self.refilter();
-            return Event::PolicyChanged(policy);
+        if !is_same_transport {
+            // Another transport is another server, whose tools are not those that are known here.
+            self.cached = cached;
         }
-        // Another transport is another server, whose tools are not those that are known here.
-        self.cached = cached;
-        self.refilter();
-        Event::TransportChanged(policy)
+        self.refilter(events);
+        if is_same_transport {
+            Event::PolicyChanged(policy)
+        } else {
+            Event::TransportChanged(policy)
+        }
     }
 
-    /// Filters the tools again, after the rules or the list changed.
-    fn refilter(&mut self) {
-        self.tools = Arc::new(ServerTools::new(self.cached.list.clone(), &self.filter));
-        self.published = None;
-    }
-
-    /// Takes over the tool list of the connection.
-    fn update_tools(&mut self) {
-        let Some(active) = &self.active else { return };
-        let (list, version) = (Some(active.client.tools()), Some(active.client.revision()));
-        self.cached = CachedTools { list, version };
-        self.refilter();
-    }
-
-    /// Warns about patterns that match no tool: they are probably misspelled.
-    fn warn_unused_patterns(&self, events: &EventSender) {
-        for pattern in self.tools.unused_patterns() {
-            let message = format!("pattern `{pattern}` matches no tool of server `{}`", self.name);
-            tracing::warn!(server = &*self.name, "{message}");
-            let server = Some(Arc::clone(&self.name));
+    /// Filters the tools again, after the rules or the list changed. Warns about patterns that match no tool: they are
+    /// probably misspelled.
+    fn refilter(&mut self, events: &EventSender) {
+        let current = Arc::make_mut(&mut self.current);
+        current.tools = Arc::new(ServerTools::new(self.cached.list.clone(), &current.filter));
+        for pattern in &current.tools.unused_patterns {
+            let name = &current.name;
+            let message = format!("pattern `{pattern}` matches no tool of server `{name}`");
+            tracing::warn!(server = &**name, "{message}");
+            let server = Some(Arc::clone(name));
             events.emit(|| ManagerEvent::Warning { server, message });
         }
     }
 
-    fn known_tools(&self) -> Tools {
-        if self.cached.list.is_some() { Tools::Known } else { Tools::Unknown }
-    }
-
     /// When the connection has to be checked for being idle.
     fn idle_at(&self, now: Instant) -> Option<Instant> {
-        let (active, idle) = (self.active.as_ref()?, self.config.idle?);
+        let (active, idle) = (self.current.active.as_ref()?, self.current.config.idle?);
         Some(match active.in_flight.idle_since() {
             Some(since) => deadline_after(since, idle),
             // In use: it cannot be idle for long enough before this. Nothing wakes the supervisor when a call ends.
@@ -548,36 +468,28 @@ impl ServerRecord {
 
     /// When the supervisor has to wake up for this server.
     fn wake_at(&self, now: Instant) -> Option<Instant> {
-        let times =
-            [self.lifecycle.wake_at(), self.lifecycle.crash_loop_ends_at(), self.idle_at(now)];
-        times.into_iter().flatten().min()
+        [self.current.lifecycle.tick_at(), self.idle_at(now)].into_iter().flatten().min()
     }
 
-    /// Immutable snapshot of the server, shared with the last one if nothing changed.
-    fn snapshot(&mut self, now: Instant) -> Arc<McpConnection> {
-        if let Some(published) = &self.published {
-            return Arc::clone(published);
+    /// Immutable snapshot of the server, shared with the last one if nothing changed. Emits events for changes of its
+    /// state and phase.
+    fn publish(&mut self, events: &EventSender) -> Arc<McpConnection> {
+        let (current, published) = (&self.current, self.published.as_ref());
+        let (server, state) = (&current.name, current.state());
+        if published.map_or(&ConnectionState::Disconnected, |published| published.state()) != state
+        {
+            let (server, state) = (Arc::clone(server), state.clone());
+            events.emit(|| ManagerEvent::StateChanged { server, state });
         }
-        let state = ConnectionState::from_lifecycle(&self.lifecycle);
-        let connection = Arc::new(McpConnection {
-            name: Arc::clone(&self.name),
-            config: Arc::clone(&self.config),
-            phase: (state == ConnectionState::Connecting).then_some(self.phase),
-            state,
-            availability: Availability::from_lifecycle(&self.lifecycle),
-            retry_at: self.lifecycle.wake_at(),
-            is_crash_looping: self.lifecycle.is_crash_looping(now),
-            launch: self.lifecycle.launch(),
-            active: self.active.clone(),
-            tools: Arc::clone(&self.tools),
-            filter: Arc::new(self.filter.clone()),
-        });
-        self.published = Some(Arc::clone(&connection));
-        connection
+        let old_phase = published.and_then(|published| published.phase());
+        if let Some(phase) = current.phase().filter(|phase| old_phase != Some(*phase)) {
+            let server = Arc::clone(server);
+            events.emit(|| ManagerEvent::PhaseChanged { server, phase });
+        }
+        Arc::clone(self.published.insert(Arc::clone(current)))
     }
 }
 
 fn policy(config: &McpServerConfig) -> Policy {
-    let enabled = if config.enabled { Enabled::Yes } else { Enabled::No };
-    Policy { enabled, start: config.start }
+    Policy { enabled: config.enabled, start: config.start }
 }

@@ -63,9 +63,7 @@ pub(crate) fn record_outcome(span: &Span, outcome: &Result<RawJson, ManagerError
         Ok(_) => return,
         Err(error) => error_type(error),
     };
-    if let Err(ManagerError::Call { source, .. }) = outcome
-        && let CallError::Refused(error) = &**source
-    {
+    if let Some(error) = outcome.as_ref().err().and_then(ManagerError::json_rpc_error) {
         span.record("rpc.response.status_code", error.code);
     }
     span.record("error.type", error_type);
@@ -91,8 +89,8 @@ fn error_type(error: &ManagerError) -> &'static str {
 }
 
 /// Emits the events of one call. Dropping it emits `CallFinished`.
-pub(crate) struct CallEventGuard {
-    events: Arc<EventSender>,
+pub(crate) struct CallEventGuard<'a> {
+    events: &'a EventSender,
     id: u64,
     server: Arc<str>,
     tool: Arc<str>,
@@ -103,10 +101,10 @@ pub(crate) struct CallEventGuard {
     result_bytes: usize,
 }
 
-impl CallEventGuard {
+impl<'a> CallEventGuard<'a> {
     /// Emits `CallStarted`. `None` without subscribers.
     pub(crate) fn start(
-        shared: &Shared,
+        shared: &'a Shared,
         connection: &McpConnection,
         id: Option<u64>,
         tool: &str,
@@ -116,12 +114,15 @@ impl CallEventGuard {
             return None;
         }
         let guard = Self {
-            events: Arc::clone(&shared.events),
+            events: &shared.events,
             id: id.unwrap_or_else(|| shared.next_call_id.fetch_add(1, Ordering::Relaxed)),
             server: Arc::clone(&connection.name),
             tool: tool.into(),
             started: Instant::now(),
-            argument_bytes: json_bytes(arguments),
+            argument_bytes: match arguments {
+                Arguments::Raw(raw) => raw.get().len(),
+                Arguments::Value(value) => value.to_string().len(),
+            },
             // Holds if the caller drops the call before `finish`.
             outcome: CallOutcome::Cancelled,
             delivery: Delivery::Unknown,
@@ -152,15 +153,7 @@ impl CallEventGuard {
     }
 }
 
-/// Length of the arguments as JSON.
-fn json_bytes(arguments: Arguments<'_>) -> usize {
-    match arguments {
-        Arguments::Raw(raw) => raw.get().len(),
-        Arguments::Value(value) => value.to_string().len(),
-    }
-}
-
-impl Drop for CallEventGuard {
+impl Drop for CallEventGuard<'_> {
     fn drop(&mut self) {
         self.events.emit(|| ManagerEvent::CallFinished {
             id: self.id,

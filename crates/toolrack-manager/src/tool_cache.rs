@@ -6,9 +6,10 @@
 //! **Invariant:** a file that is missing, too large or broken counts as absent. Nothing depends on the cache.
 //! **Invariant:** files and directory are private to their owner, and contain no secret that the redactor knows.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +19,7 @@ use tokio::sync::mpsc;
 use toolrack_client::List;
 use toolrack_config::{McpServerConfig, fingerprint};
 use toolrack_mcp::{Era, Revision, Tool};
-use toolrack_platform::{make_private, read_file_at_most, replace, unix_time_seconds};
+use toolrack_platform::{make_private, read_file_at_most, replace, unix_time_ms};
 use toolrack_transport::Redactor;
 
 /// Maximum size of a file. The tools of a server with a longer list are not cached.
@@ -32,8 +33,8 @@ const FORMAT: u32 = 1;
 /// Directory of cached tools.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolCache {
-    dir: PathBuf,
-    redactor: Redactor,
+    pub(crate) dir: PathBuf,
+    pub(crate) redactor: Redactor,
 }
 
 /// Cached knowledge about one server.
@@ -44,33 +45,20 @@ pub(crate) struct CachedTools {
     pub(crate) version: Option<Revision>,
 }
 
-/// Content of a file, as read.
-#[derive(Deserialize)]
-struct CacheFile {
-    format: u32,
-    #[serde(rename = "verdict")]
-    version: Option<String>,
-    saved_at: u64,
-    tools: Vec<Tool>,
-}
-
-/// Content of a file, as written.
-#[derive(Serialize)]
-struct CacheFileRef<'a> {
+/// Content of a file.
+#[derive(Serialize, Deserialize)]
+struct CacheFile<'a> {
     format: u32,
     /// Not read again: for people who open the file.
+    #[serde(skip_deserializing)]
     server: &'a str,
     #[serde(rename = "verdict")]
     version: Option<String>,
     saved_at: u64,
-    tools: &'a [Tool],
+    tools: Cow<'a, [Tool]>,
 }
 
 impl ToolCache {
-    pub(crate) fn new(dir: PathBuf, redactor: Redactor) -> Self {
-        Self { dir, redactor }
-    }
-
     /// Reads the file of a server. Blocks.
     pub(crate) fn load(&self, config: &McpServerConfig) -> CachedTools {
         let path = self.path(config);
@@ -78,28 +66,29 @@ impl ToolCache {
         for path in [&self.dir, &path] {
             make_private(path);
         }
-        let text = match read_file_at_most(&path, MAX_FILE_BYTES) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return CachedTools::default(),
-            Err(error) => return ignore(&path, error),
-        };
-        match serde_json::from_slice::<CacheFile>(&text) {
-            Ok(file) if file.format == FORMAT => from_file(file, unix_time_seconds()),
-            // Written by another version of the program, so not worth a warning.
-            Ok(_other_format) => CachedTools::default(),
-            Err(error) => ignore(&path, error),
+        let parse =
+            |text: Vec<u8>| Ok(from_file(serde_json::from_slice(&text)?, unix_time_ms() / 1000));
+        match read_file_at_most(&path, MAX_FILE_BYTES).and_then(parse) {
+            Ok(cached) => cached,
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    let path = path.display();
+                    tracing::warn!(%path, %error, "ignoring unreadable tool cache file");
+                }
+                CachedTools::default()
+            }
         }
     }
 
     /// Writes the file of a server. Blocks.
     pub(crate) fn save(&self, config: &McpServerConfig, cached: &CachedTools) -> io::Result<()> {
         let Some(list) = &cached.list else { return Ok(()) };
-        let file = CacheFileRef {
+        let file = CacheFile {
             format: FORMAT,
             server: &config.name,
             version: cached.version.map(|version| version.to_string()),
-            saved_at: unix_time_seconds(),
-            tools: &list.items,
+            saved_at: unix_time_ms() / 1000,
+            tools: Cow::Borrowed(&list.items),
         };
         // Again, although the transport redacts: the redactor may have learned a secret since the list arrived.
         let text = self.redactor.redact_json(Bytes::from(serde_json::to_vec(&file)?));
@@ -131,39 +120,32 @@ impl ToolCache {
     }
 }
 
-fn from_file(file: CacheFile, now: u64) -> CachedTools {
+fn from_file(file: CacheFile<'_>, now: u64) -> CachedTools {
+    if file.format != FORMAT {
+        // Written by another version of the program, so not worth a warning.
+        return CachedTools::default();
+    }
     // Saturates, because the system clock may have been set back.
     let age = Duration::from_secs(now.saturating_sub(file.saved_at));
     let version = file.version.as_deref().and_then(Revision::parse);
     // The probe notices a stale modern version; a stale legacy one would be used forever.
     let version =
         version.filter(|version| version.era() == Era::Modern || age < LEGACY_VERSION_TTL);
-    let list = List { items: file.tools, ..List::default() };
+    let list = List { items: file.tools.into_owned(), ..List::default() };
     CachedTools { list: Some(Arc::new(list)), version }
 }
 
-fn ignore(path: &Path, error: impl std::fmt::Display) -> CachedTools {
-    tracing::warn!(path = %path.display(), %error, "ignoring unreadable tool cache file");
-    CachedTools::default()
-}
-
-/// Request to write the file of a server.
-#[derive(Debug)]
-pub(crate) struct CacheWrite {
-    pub(crate) config: Arc<McpServerConfig>,
-    pub(crate) cached: CachedTools,
-}
-
 /// Writer task: writes one file at a time, in the order of requests, until all senders are dropped.
-pub(crate) async fn run_writer(cache: ToolCache, mut writes: mpsc::Receiver<CacheWrite>) {
-    while let Some(CacheWrite { config, cached }) = writes.recv().await {
+pub(crate) async fn run_writer(
+    cache: ToolCache,
+    mut writes: mpsc::Receiver<(Arc<McpServerConfig>, CachedTools)>,
+) {
+    while let Some((config, cached)) = writes.recv().await {
         let (cache, server) = (cache.clone(), config.name.clone());
         // Awaited before the next write, so that an older list never replaces a newer one.
         let saved = tokio::task::spawn_blocking(move || cache.save(&config, &cached)).await;
-        match saved {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(server, %error, "cannot write tool cache"),
-            Err(error) => tracing::warn!(server, %error, "cannot write tool cache"),
+        if let Err(error) = saved.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
+            tracing::warn!(server, %error, "cannot write tool cache");
         }
     }
 }
@@ -190,7 +172,7 @@ mod tests {
     #[test]
     fn tools_and_version_are_loaded_for_the_same_config_only() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().join("cache"), Redactor::default());
+        let cache = ToolCache { dir: dir.path().join("cache"), redactor: Redactor::default() };
         let config = McpServerConfig::stdio("fs", "server", &["a"]);
         assert_eq!(names(&cache.load(&config)), None);
         let list = List { items: vec![tool("read"), tool("write")], ..List::default() };
@@ -208,17 +190,17 @@ mod tests {
     /// Files of earlier releases must stay readable.
     #[test]
     fn file_keys_are_stable() {
-        let file = CacheFileRef {
+        let file = CacheFile {
             format: FORMAT,
             server: "fs",
             version: Some("2025-11-25".to_owned()),
             saved_at: 7,
-            tools: &[],
+            tools: Cow::Borrowed(&[]),
         };
         let expected =
             r#"{"format":1,"server":"fs","verdict":"2025-11-25","saved_at":7,"tools":[]}"#;
         assert_eq!(serde_json::to_string(&file).unwrap(), expected);
-        let file: CacheFile = serde_json::from_str(expected).unwrap();
+        let file: CacheFile<'_> = serde_json::from_str(expected).unwrap();
         assert_eq!(file.version.as_deref(), Some("2025-11-25"));
     }
 
@@ -226,7 +208,7 @@ mod tests {
     fn secrets_are_not_cached() {
         let dir = tempfile::tempdir().unwrap();
         let redactor = Redactor::default();
-        let cache = ToolCache::new(dir.path().join("cache"), redactor.clone());
+        let cache = ToolCache { dir: dir.path().join("cache"), redactor: redactor.clone() };
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let leaky = Tool { description: Some("it is s3cr3t".to_owned()), ..tool("read") };
         let list = List { items: vec![leaky], ..List::default() };
@@ -240,7 +222,7 @@ mod tests {
     #[test]
     fn existing_files_become_private() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().join("cache"), Redactor::default());
+        let cache = ToolCache { dir: dir.path().join("cache"), redactor: Redactor::default() };
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let cached = CachedTools { list: Some(Arc::default()), version: None };
         cache.save(&config, &cached).unwrap();
@@ -256,7 +238,7 @@ mod tests {
     #[test]
     fn broken_files_count_as_absent() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().to_owned(), Redactor::default());
+        let cache = ToolCache { dir: dir.path().to_owned(), redactor: Redactor::default() };
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let path = cache.path(&config);
         for text in ["", "{", "[]", r#"{"format":2,"saved_at":0,"tools":[]}"#, "\u{0}\u{0}"] {
@@ -272,9 +254,10 @@ mod tests {
     fn check_version(version: &str, age: Duration, expected: Option<&str>) {
         let file = CacheFile {
             format: FORMAT,
+            server: "fs",
             version: Some(version.to_owned()),
             saved_at: 1_000_000,
-            tools: Vec::new(),
+            tools: Cow::default(),
         };
         let loaded = from_file(file, 1_000_000 + age.as_secs()).version;
         assert_eq!(loaded.map(|version| version.to_string()).as_deref(), expected);
@@ -292,7 +275,7 @@ mod tests {
     #[test]
     fn oldest_files_are_deleted() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = ToolCache::new(dir.path().to_owned(), Redactor::default());
+        let cache = ToolCache { dir: dir.path().to_owned(), redactor: Redactor::default() };
         for number in 0..MAX_FILES + 5 {
             File::create(dir.path().join(format!("{number}.json"))).unwrap();
         }

@@ -8,15 +8,17 @@
 use std::fmt;
 use std::str::Chars;
 
+use toolrack_config::McpServerConfig;
+
 /// Filter of one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ToolFilter {
     /// If not empty, only matching tools are allowed.
-    allow: Vec<String>,
+    pub(crate) allow: Vec<String>,
     /// Denied by the config.
-    deny: Vec<String>,
+    pub(crate) deny: Vec<String>,
     /// Denied with `set_denied_tools`.
-    denied_at_runtime: Vec<String>,
+    pub(crate) denied_at_runtime: Vec<String>,
 }
 
 /// Rule that denies a tool.
@@ -41,18 +43,8 @@ pub enum FilterRule {
 }
 
 impl ToolFilter {
-    pub(crate) fn new(allow: &[String], deny: &[String]) -> Self {
-        Self { allow: allow.to_vec(), deny: deny.to_vec(), denied_at_runtime: Vec::new() }
-    }
-
-    /// Replaces the patterns that are denied at runtime.
-    pub(crate) fn set_denied_at_runtime(&mut self, patterns: Vec<String>) {
-        self.denied_at_runtime = patterns;
-    }
-
-    /// A filter with the patterns of a new config, and the same patterns denied at runtime.
-    pub(crate) fn with_config(&self, allow: &[String], deny: &[String]) -> Self {
-        Self { denied_at_runtime: self.denied_at_runtime.clone(), ..Self::new(allow, deny) }
+    pub(crate) fn new(config: &McpServerConfig, denied_at_runtime: Vec<String>) -> Self {
+        Self { allow: config.allow.clone(), deny: config.deny.clone(), denied_at_runtime }
     }
 
     /// The rule that denies `tool`, if any.
@@ -108,11 +100,7 @@ pub(crate) fn glob_matches(pattern: &str, text: &str) -> bool {
                 last_star = Some((pattern.clone(), text.clone()));
                 continue;
             }
-            (Some('?'), Some(_)) => {
-                (pattern, text) = (next_pattern, next_text);
-                continue;
-            }
-            (Some(expected), Some(found)) if expected == found => {
+            (Some(expected), Some(found)) if expected == '?' || expected == found => {
                 (pattern, text) = (next_pattern, next_text);
                 continue;
             }
@@ -139,9 +127,8 @@ mod tests {
         let owned = |patterns: &[&str]| -> Vec<String> {
             patterns.iter().map(|pattern| (*pattern).to_owned()).collect()
         };
-        let mut filter = ToolFilter::new(&owned(allow), &owned(deny));
-        filter.set_denied_at_runtime(owned(denied_at_runtime));
-        filter
+        let (allow, deny) = (owned(allow), owned(deny));
+        ToolFilter { allow, deny, denied_at_runtime: owned(denied_at_runtime) }
     }
 
     #[track_caller]
@@ -171,8 +158,10 @@ mod tests {
 
     #[test]
     fn new_config_keeps_tools_denied_at_runtime() {
+        let allow = vec!["c".to_owned()];
+        let config = McpServerConfig { allow, ..McpServerConfig::stdio("s", "x", &[]) };
         let old = filter(&[], &["a"], &["b"]);
-        assert_eq!(old.with_config(&["c".to_owned()], &[]), filter(&["c"], &[], &["b"]));
+        assert_eq!(ToolFilter::new(&config, old.denied_at_runtime), filter(&["c"], &[], &["b"]));
     }
 
     #[track_caller]

@@ -150,8 +150,7 @@ impl NameGenerator<'_> {
 
     /// Server, separator and tool, in characters that every model accepts.
     fn base_name(&self, (server, tool): ToolRef<'_>) -> String {
-        let separator = self.style.separator.chars();
-        server.chars().chain(separator).chain(tool.chars()).map(sanitize_char).collect()
+        sanitize_name(&[server, &self.style.separator, tool].concat())
     }
 
     fn numbered(&self, tool: ToolRef<'_>, taken: &HashSet<String>) -> String {
@@ -176,14 +175,8 @@ impl NameGenerator<'_> {
 
 /// A name in characters that every model accepts.
 pub(crate) fn sanitize_name(name: &str) -> String {
-    name.chars().map(sanitize_char).collect()
-}
-
-fn sanitize_char(character: char) -> char {
-    match character {
-        'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' => character,
-        _ => '_',
-    }
+    let is_accepted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    name.chars().map(|c| if is_accepted(c) { c } else { '_' }).collect()
 }
 
 /// FNV-1a. Written out, because a library may change its hash with a release, and names must stay the same.
@@ -382,7 +375,7 @@ mod tests {
             let mut back: HashMap<&str, ToolRef<'_>> = HashMap::new();
             for (name, tool) in names.iter().zip(&tools) {
                 prop_assert!(name.len() <= limit.max(MIN_LENGTH_LIMIT));
-                prop_assert!(name.chars().all(|character| sanitize_char(character) == character));
+                prop_assert_eq!(&sanitize_name(name), name);
                 let first = *back.entry(name).or_insert(*tool);
                 prop_assert_eq!(first, *tool, "{} stands for two tools", name);
             }
@@ -415,7 +408,12 @@ mod tests {
         let list = Arc::new(List { items, ..List::default() });
         let public = |place: usize| format!("s_{}", list.items[place].name);
         (0..list.items.len())
-            .map(|place| ToolWithServer::new(&"s".into(), public(place).into(), &list, place))
+            .map(|place| ToolWithServer {
+                server: "s".into(),
+                name: public(place).into(),
+                list: Arc::clone(&list),
+                place,
+            })
             .collect()
     }
 

@@ -229,7 +229,7 @@ mod tests {
         let arguments = [None, Some(Arguments::Raw(&raw)), Some(Arguments::Value(&value))];
         for name in ["add", "", "größer", "a\"b", "a\\b", "line\nbreak", "\u{7f}"] {
             for arguments in arguments {
-                for task in [None, Some(TaskParams { ttl: Some(1) })] {
+                for task in [None, Some(TaskParams { ttl: 1 })] {
                     let params = CallToolParams { name, arguments, task };
                     let mut out = Vec::new();
                     params.write(&mut out).unwrap();

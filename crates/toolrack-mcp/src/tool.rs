@@ -12,7 +12,7 @@ use crate::serde_lenient::{Execution, Icons, Object, TaskSupport, fitting, or_ab
 use crate::tool_schema::{input_schema, output_schema};
 
 /// A tool of a list.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tool {
     /// Tool name. May violate every naming rule that the protocol recommends.

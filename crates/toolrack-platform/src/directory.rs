@@ -11,7 +11,7 @@
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
@@ -41,11 +41,7 @@ impl Directory {
     /// Opens a directory; `None` if it does not exist.
     pub fn open(dir: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match openat(CWD, dir, flags, Mode::empty()) {
-            Ok(fd) => Ok(Some(Self { fd })),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        Ok(if_exists(openat(CWD, dir, flags, Mode::empty()))?.map(|fd| Self { fd }))
     }
 
     /// Opens a directory, creating it with mode 0700 if needed.
@@ -67,25 +63,41 @@ impl Directory {
     }
 
     /// Takes an exclusive lock on the file `name`, which is created if needed and never removed: a lock on an
-    /// unlinked file would exclude no one who opens the name afterwards.
+    /// unlinked file would exclude no one who opens the name afterwards. Polls for at most `timeout`; then the error is
+    /// `TimedOut`.
     pub fn lock(&self, name: &OsStr, timeout: Duration) -> io::Result<FileLock> {
-        lock(&self.fd, name, timeout)
+        // CLOEXEC: a server that inherits the descriptor would hold the lock as long as it runs.
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let mut waited = Duration::ZERO;
+        loop {
+            // `flock` belongs to the open file, so it excludes other threads of this process too.
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(FileLock { _file: file }),
+                // Polled, because a blocking `flock` has no timeout.
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                Err(other) => return Err(other.into()),
+            }
+            if waited >= timeout {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            // Random, so that of several waiting processes none is always the last to try.
+            let pause = LOCK_POLL.mul_f64(fastrand::f64().max(0.1));
+            thread::sleep(pause);
+            waited += pause;
+        }
     }
 
     /// Removes a file that may be missing, such as the temporary file of a killed save.
     pub fn remove_if_exists(&self, name: &OsStr) -> io::Result<()> {
-        match unlinkat(&self.fd, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        if_exists(unlinkat(&self.fd, name, AtFlags::empty())).map(|_removed| ())
     }
 
     /// Removes a file. Returns whether it existed.
     pub fn remove(&self, name: &OsStr) -> io::Result<bool> {
-        match unlinkat(&self.fd, name, AtFlags::empty()) {
-            Ok(()) => self.sync().map(|()| true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(error) => Err(error.into()),
+        match if_exists(unlinkat(&self.fd, name, AtFlags::empty()))? {
+            Some(()) => self.sync().map(|()| true),
+            None => Ok(false),
         }
     }
 
@@ -93,27 +105,7 @@ impl Directory {
     pub fn open_file(&self, name: &OsStr) -> io::Result<Option<File>> {
         // NONBLOCK: opening a FIFO under this name must not wait for its other end.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        match openat(&self.fd, name, flags, Mode::empty()) {
-            Ok(fd) => Ok(Some(File::from(fd))),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// The inode that a name refers to now.
-    fn inode(&self, name: &OsStr) -> io::Result<Option<u64>> {
-        match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(stat.st_ino)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Creates a file with mode 0600; fails if the name exists.
-    fn create_file(&self, name: &OsStr) -> io::Result<File> {
-        // EXCL: do not write through a link that another program put under this name.
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        Ok(File::from(openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?))
+        Ok(if_exists(openat(&self.fd, name, flags, Mode::empty()))?.map(File::from))
     }
 
     /// `renameat2` within this directory.
@@ -125,12 +117,14 @@ impl Directory {
     fn sync(&self) -> io::Result<()> {
         Ok(fsync(&self.fd)?)
     }
+}
 
-    /// Removes the temporary file, or leaves it to the next save.
-    fn remove_temp(&self, temp_name: &OsStr) {
-        if let Err(error) = self.remove_if_exists(temp_name) {
-            tracing::warn!(%error, "cannot remove a temporary file; the next save does");
-        }
+/// The value, or `None` if there is no such file.
+fn if_exists<T>(outcome: Result<T, Errno>) -> io::Result<Option<T>> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -143,30 +137,6 @@ pub struct FileLock {
     _file: OwnedFd,
 }
 
-/// Takes the lock, polling for at most `timeout`; then the error is `TimedOut`.
-fn lock(dir: impl AsFd, name: &OsStr, timeout: Duration) -> io::Result<FileLock> {
-    // CLOEXEC: a server that inherits the descriptor would hold the lock as long as it runs.
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
-    let mut waited = Duration::ZERO;
-    loop {
-        // `flock` belongs to the open file, so it excludes other threads of this process too.
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(FileLock { _file: file }),
-            // Polled, because a blocking `flock` has no timeout.
-            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
-            Err(other) => return Err(other.into()),
-        }
-        if waited >= timeout {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        // Random, so that of several waiting processes none is always the last to try.
-        let pause = LOCK_POLL.mul_f64(fastrand::f64().max(0.1));
-        thread::sleep(pause);
-        waited += pause;
-    }
-}
-
 /// A file as it was read, or its absence. It is watched from then on. No `Debug`: it may hold a secret.
 #[expect(missing_debug_implementations, reason = "its content may be secret")]
 pub struct FileSnapshot(Option<OldFile>);
@@ -174,7 +144,8 @@ pub struct FileSnapshot(Option<OldFile>);
 struct OldFile {
     file: File,
     inode: u64,
-    open_watch: OpenWatch,
+    /// Sees programs that open the file.
+    open_watch: Option<OwnedFd>,
     bytes: Zeroizing<Vec<u8>>,
 }
 
@@ -220,7 +191,9 @@ impl FileSnapshot {
 impl OldFile {
     /// Whether `name` still refers to this file, and its content is still the same.
     fn is_unchanged_at(&self, dir: &Directory, name: &OsStr) -> io::Result<bool> {
-        Ok(dir.inode(name)? == Some(self.inode) && has_content(&self.file, &self.bytes)?)
+        let stat = if_exists(statat(&dir.fd, name, AtFlags::SYMLINK_NOFOLLOW))?;
+        let is_same_file = stat.is_some_and(|stat| stat.st_ino == self.inode);
+        Ok(is_same_file && has_content(&self.file, &self.bytes)?)
     }
 }
 
@@ -229,7 +202,7 @@ impl Directory {
     pub fn snapshot(&self, name: &OsStr, max_bytes: usize) -> io::Result<FileSnapshot> {
         let Some(file) = self.open_file(name)? else { return Ok(FileSnapshot(None)) };
         // Before the first read, so that no later open goes unseen.
-        let open_watch = OpenWatch::new(&file);
+        let open_watch = watch_opens(&file);
         let bytes = Zeroizing::new(read_open_file(&file, max_bytes)?);
         // An editor that saves by rename gives the name another inode; one that writes in place is
         // found by the content.
@@ -243,7 +216,7 @@ impl Directory {
         snapshot: &FileSnapshot,
         new: Replacement<'_>,
     ) -> io::Result<ReplaceOutcome> {
-        // An earlier attempt of the same save may have left it, and `create_file` insists on
+        // An earlier attempt of the same save may have left it, and `write_temp` insists on
         // a free name.
         self.remove_if_exists(new.temp_name)?;
         let old = snapshot.0.as_ref();
@@ -251,13 +224,18 @@ impl Directory {
             None => self.rename_into_empty(new),
             Some(old) => self.exchange(old, new),
         });
-        self.remove_temp(new.temp_name);
+        if let Err(error) = self.remove_if_exists(new.temp_name) {
+            tracing::warn!(%error, "cannot remove a temporary file; the next save does");
+        }
         outcome
     }
 
     /// Writes the new file under its temporary name, down to the disk.
     fn write_temp(&self, new: Replacement<'_>, old: Option<&OldFile>) -> io::Result<()> {
-        let mut file = self.create_file(new.temp_name)?;
+        // EXCL: do not write through a link that another program put under this name.
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let fd = openat(&self.fd, new.temp_name, flags, Mode::RUSR | Mode::WUSR)?;
+        let mut file = File::from(fd);
         let old = old.filter(|_| new.mode == FileMode::Preserve);
         let old = old.map(|old| old.file.metadata()).transpose()?;
         let mode = old.as_ref().map_or(0o600, |old| old.mode() & 0o777);
@@ -314,7 +292,7 @@ impl Directory {
         let mut expected = old.is_unchanged_at(self, new.temp_name);
         if let Ok(true) = expected {
             let synced = self.sync();
-            old.open_watch.wait();
+            old.open_watch.iter().for_each(wait_closed);
             expected = synced.and_then(|()| old.is_unchanged_at(self, new.temp_name));
         }
         if let Ok(true) = expected {
@@ -356,29 +334,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 const OPEN_POLL: Duration = Duration::from_millis(1);
 
 /// Watches other programs opening and closing one file (inotify), so that a replacement can wait for writers whose
-/// data would be lost with the old file.
+/// data would be lost with the old file. `None` if inotify is not available.
 ///
 /// A program that opened the file before the watch began, and writes after the replacement, is not seen. Outside of
 /// Linux nothing is seen.
-#[derive(Debug)]
-struct OpenWatch {
-    events: Option<OwnedFd>,
-}
-
-impl OpenWatch {
-    /// Starts watching. If inotify is not available, [`wait`](Self::wait) returns at once.
-    fn new(file: &File) -> Self {
-        Self { events: watch_opens(file) }
-    }
-
-    /// Waits until every program that opened the file has closed it, at most [`CLOSE_TIMEOUT`].
-    fn wait(&self) {
-        if let Some(events) = &self.events {
-            wait_closed(events);
-        }
-    }
-}
-
 #[cfg(target_os = "linux")]
 fn watch_opens(file: &File) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd as _;
@@ -392,6 +351,7 @@ fn watch_opens(file: &File) -> Option<OwnedFd> {
     Some(events)
 }
 
+/// Waits until every program that opened the file has closed it, at most [`CLOSE_TIMEOUT`].
 #[cfg(target_os = "linux")]
 fn wait_closed(events: &OwnedFd) {
     let mut buffer = [MaybeUninit::uninit(); 4096];

@@ -30,4 +30,4 @@ pub use private_file::{
 };
 pub use process_table::ProcessTable;
 pub use root_certificates::{certificates_from_pem, tls_client_config};
-pub use wall_clock::{unix_time_ms, unix_time_seconds};
+pub use wall_clock::unix_time_ms;

@@ -1,17 +1,9 @@
 //! Unix time, for display, for records and for expiry dates in files. It may jump, so it never measures durations.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since 1970.
 pub fn unix_time_ms() -> u64 {
-    u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Seconds since 1970.
-pub fn unix_time_seconds() -> u64 {
-    since_1970().as_secs()
-}
-
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }

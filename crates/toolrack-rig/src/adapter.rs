@@ -111,14 +111,14 @@ impl ErasedTool for McpToolAdapter {
         _context: &'a mut ToolContext,
     ) -> WasmBoxedFuture<'a, ToolResult> {
         Box::pin(async move {
-            let arguments: Value = match serde_json::from_str(&args) {
-                Ok(arguments) => arguments,
+            let outcome = match serde_json::from_str(&args) {
+                Ok(arguments) => self.call(arguments).await,
                 Err(error) => {
                     let message = format!("the arguments are not valid JSON: {error}");
-                    return ToolResult::failed(ToolExecutionError::invalid_args(message));
+                    Err(ToolExecutionError::invalid_args(message))
                 }
             };
-            match self.call(arguments).await {
+            match outcome {
                 Ok(text) => ToolResult::success(ToolOutput::text(text)),
                 Err(error) => ToolResult::failed(error),
             }
@@ -131,9 +131,8 @@ impl TryFrom<McpToolAdapter> for DynamicTool {
 
     fn try_from(adapter: McpToolAdapter) -> Result<Self, EmptyToolName> {
         let name = ToolName::new(adapter.name())?;
-        let definition = Arc::clone(&adapter.definition);
         let (description, schema) =
-            (definition.description.clone(), definition.input_schema.clone());
+            (adapter.description().to_owned(), adapter.input_schema().clone());
         Ok(DynamicTool::new(name, description, schema, move |arguments| {
             let adapter = adapter.clone();
             Box::pin(async move { adapter.call(arguments).await.map(ToolOutput::text) })
@@ -174,7 +173,13 @@ pub(crate) fn call_error(error: ManagerError) -> ToolExecutionError {
         Some(hint) => format!("{} ({hint})", error_chain(&error)),
         None => error_chain(&error),
     };
-    let (kind, retryable) = (error_kind(&error), is_retryable(&error));
+    let kind = error_kind(&error);
+    let is_transient = matches!(
+        kind,
+        ToolErrorKind::Network | ToolErrorKind::Timeout | ToolErrorKind::RateLimited
+    );
+    // A call that may have run already must not run again.
+    let retryable = is_transient && error.delivery() == Delivery::NotSent;
     let failure = ToolExecutionError::new(kind, sanitize_text(&message)).with_retryable(retryable);
     match error_code(&error) {
         Some(code) => failure.with_code(code.to_string()).with_source(error),
@@ -200,15 +205,6 @@ fn error_kind(error: &ManagerError) -> ToolErrorKind {
         | ErrorKind::Unsupported => ToolErrorKind::Provider,
         _ => ToolErrorKind::Network,
     }
-}
-
-/// Whether the call may succeed later and cannot have run already.
-fn is_retryable(error: &ManagerError) -> bool {
-    let is_transient = matches!(
-        error_kind(error),
-        ToolErrorKind::Network | ToolErrorKind::Timeout | ToolErrorKind::RateLimited
-    );
-    is_transient && error.delivery() == Delivery::NotSent
 }
 
 /// The server's JSON-RPC error code.

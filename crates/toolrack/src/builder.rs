@@ -1,16 +1,17 @@
 //! `ToolrackBuilder`: options of the facade, from a config file, from code, or both.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use toolrack_client::ClientHandler;
 use toolrack_config::{ConfigFile, Diagnostic, Lookup, McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
-use toolrack_manager::{FileWatch, ManagerBuilder, ManagerError, McpManager};
+use toolrack_manager::{ManagerBuilder, ManagerError};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_transport::Credentials;
@@ -26,7 +27,6 @@ pub struct ToolrackBuilder {
     selection: Selection,
     lookup: Option<Arc<dyn Lookup + Send + Sync>>,
     names: Option<ToolNaming>,
-    stdio: StdioOptions,
     manager: ManagerBuilder,
 }
 
@@ -89,7 +89,7 @@ impl ToolrackBuilder {
 
     /// Sets the guardian of child processes. Defaults to this program, if it called [`init`](crate::init).
     pub fn guardian(mut self, guardian: Guardian) -> Self {
-        self.stdio.guardian = guardian;
+        self.manager = self.manager.stdio(StdioOptions { guardian, ..StdioOptions::default() });
         self
     }
 
@@ -137,14 +137,26 @@ impl ToolrackBuilder {
             None => (ConfigFile::default(), Vec::new()),
         };
         let servers = self.selection.servers(&file);
-        let lookup = self.lookup.unwrap_or_else(|| process_environment(self.path.as_deref()));
+        let lookup = self.lookup.unwrap_or_else(|| {
+            let dir = self.path.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+            Arc::new(Environment::from_process().with_base_dir(dir))
+        });
         let names = self.names.unwrap_or_else(|| file.names());
-        let manager = self.manager.names(names).lookup(lookup).stdio(self.stdio);
+        let manager = self.manager.names(names).lookup(lookup);
         let manager = Arc::new(manager.build(servers.clone()));
         manager.connect_all().await.map_err(OpenError::Start)?;
-        let watch =
-            self.path.and_then(|path| watch_config(&manager, path, servers, self.selection));
-        Ok(Toolrack::new(manager, watch, warnings))
+        let watch = self.path.and_then(|path| {
+            let selection = self.selection;
+            let reload = move |path: &Path, text: &str| selection.reload(path, text);
+            let watch = manager.watch_file(&path, servers, Arc::new(reload));
+            // Without file watching the agent still works, so a failure is only logged.
+            let log = |error: &io::Error| {
+                tracing::warn!(%error, path = %path.display(), "cannot watch the config file");
+            };
+            watch.inspect_err(log).ok()
+        });
+        let watch = Arc::new(Mutex::new(watch));
+        Ok(Toolrack { manager, watch, warnings: warnings.into() })
     }
 }
 
@@ -154,28 +166,6 @@ async fn read(path: PathBuf) -> Result<(ConfigFile, Vec<Diagnostic>), OpenError>
     loaded.unwrap_or_else(|panic| {
         Err(OpenError::Unreadable { path: shown_path, source: io::Error::other(panic) })
     })
-}
-
-fn process_environment(path: Option<&Path>) -> Arc<dyn Lookup + Send + Sync> {
-    let dir = path.and_then(Path::parent).unwrap_or(Path::new(""));
-    Arc::new(Environment::from_process().with_base_dir(dir))
-}
-
-/// Watches the file. Without file watching the agent still works, so a failure is only logged.
-fn watch_config(
-    manager: &McpManager,
-    path: PathBuf,
-    servers: Vec<McpServerConfig>,
-    selection: Selection,
-) -> Option<FileWatch> {
-    let reload = move |path: &Path, text: &str| selection.reload(path, text);
-    match manager.watch_file(&path, servers, Arc::new(reload)) {
-        Ok(watch) => Some(watch),
-        Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "cannot watch the config file");
-            None
-        }
-    }
 }
 
 impl fmt::Debug for ToolrackBuilder {
@@ -204,7 +194,7 @@ pub enum OpenError {
     #[error("no tokio runtime is running")]
     NoRuntime,
     /// The config file, or a server from code, is invalid. The message has one line per diagnostic.
-    #[error("{}", DiagnosticLines(.diagnostics))]
+    #[error("{}", join_lines(.diagnostics))]
     Invalid {
         /// All diagnostics, first of the file, then of the code. Includes warnings.
         diagnostics: Vec<Diagnostic>,
@@ -214,17 +204,8 @@ pub enum OpenError {
     Start(#[source] ManagerError),
 }
 
-/// Displays diagnostics, one per line.
-pub(crate) struct DiagnosticLines<'a>(pub(crate) &'a [Diagnostic]);
-
-impl fmt::Display for DiagnosticLines<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, diagnostic) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_char('\n')?;
-            }
-            write!(f, "{diagnostic}")?;
-        }
-        Ok(())
-    }
+/// Diagnostics, one per line.
+pub(crate) fn join_lines(diagnostics: &[Diagnostic]) -> String {
+    let lines: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+    lines.join("\n")
 }

@@ -5,14 +5,14 @@
 //! **Invariant:** the environment is read once, when an [`Environment`] is created.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use toolrack_config::{ConfigFile, Diagnostic, Lookup, McpServerConfig, VariableSource, read};
 use toolrack_platform::read_at_most;
 
-use crate::builder::{DiagnosticLines, OpenError};
+use crate::builder::{OpenError, join_lines};
 
 /// Maximum size of a config file.
 const CONFIG_LIMIT_BYTES: u64 = 16 << 20;
@@ -57,10 +57,7 @@ impl Selection {
 
     /// Like [`servers`](Self::servers), for a changed file. The error lists all diagnostics.
     pub(crate) fn reload(&self, path: &Path, text: &str) -> Result<Vec<McpServerConfig>, String> {
-        let parsed =
-            parse(path, text).map_err(|diagnostics| DiagnosticLines(&diagnostics).to_string())?;
-        let (file, warnings) = parsed;
-        log_warnings(&warnings);
+        let (file, _warnings) = parse(path, text).map_err(|faults| join_lines(&faults))?;
         Ok(self.servers(&file))
     }
 }
@@ -69,20 +66,16 @@ impl Selection {
 pub(crate) fn load(path: &Path) -> Result<(ConfigFile, Vec<Diagnostic>), OpenError> {
     let unreadable = |source| OpenError::Unreadable { path: PathBuf::from(path), source };
     let text = read_at_most(path, CONFIG_LIMIT_BYTES).map_err(unreadable)?;
-    let (file, warnings) =
-        parse(path, &text).map_err(|diagnostics| OpenError::Invalid { diagnostics })?;
-    log_warnings(&warnings);
-    Ok((file, warnings))
+    parse(path, &text).map_err(|diagnostics| OpenError::Invalid { diagnostics })
 }
 
+/// Parses a file and logs its warnings.
 fn parse(path: &Path, text: &str) -> Result<(ConfigFile, Vec<Diagnostic>), Vec<Diagnostic>> {
-    read(&path.display().to_string(), text).accept()
-}
-
-fn log_warnings(warnings: &[Diagnostic]) {
-    for warning in warnings {
+    let (file, warnings) = read(&path.display().to_string(), text).accept()?;
+    for warning in &warnings {
         tracing::warn!("{warning}");
     }
+    Ok((file, warnings))
 }
 
 /// Maximum size of a file that holds a value. Tokens and keys are short.
@@ -107,29 +100,26 @@ impl Environment {
     pub fn with_base_dir(self, dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), ..self }
     }
-
-    fn variable(&self, name: &str) -> Result<Option<String>, String> {
-        let Some(value) = self.variables.get(&OsString::from(name)) else { return Ok(None) };
-        // An error and not "unset": a default would hide the broken value.
-        value.to_str().map(|text| Some(text.to_owned())).ok_or_else(|| "not valid UTF-8".to_owned())
-    }
 }
 
 impl Lookup for Environment {
     fn look_up(&self, source: VariableSource, name: &str) -> Result<Option<String>, String> {
+        let not_text = || "not valid UTF-8".to_owned();
         match source {
-            VariableSource::Env => self.variable(name),
-            VariableSource::File => read_value(&self.dir.join(name)),
+            VariableSource::Env => match self.variables.get(OsStr::new(name)) {
+                // An error and not "unset": a default would hide the broken value.
+                Some(value) => {
+                    value.to_str().map(|text| Some(text.to_owned())).ok_or_else(not_text)
+                }
+                None => Ok(None),
+            },
+            VariableSource::File => match read_at_most(&self.dir.join(name), VALUE_LIMIT_BYTES) {
+                Ok(text) => Ok(Some(text)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error.to_string()),
+            },
             VariableSource::Secret => Ok(None),
         }
-    }
-}
-
-fn read_value(path: &Path) -> Result<Option<String>, String> {
-    match read_at_most(path, VALUE_LIMIT_BYTES) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -21,10 +21,10 @@ use crate::builder::{OpenError, ToolrackBuilder};
 /// servers stop and calls fail.
 #[derive(Debug, Clone)]
 pub struct Toolrack {
-    manager: Arc<McpManager>,
+    pub(crate) manager: Arc<McpManager>,
     /// `None` after shutdown, or if the file cannot be watched.
-    watch: Arc<Mutex<Option<FileWatch>>>,
-    warnings: Arc<[Diagnostic]>,
+    pub(crate) watch: Arc<Mutex<Option<FileWatch>>>,
+    pub(crate) warnings: Arc<[Diagnostic]>,
 }
 
 impl Toolrack {
@@ -56,14 +56,6 @@ impl Toolrack {
     /// ```
     pub fn builder() -> ToolrackBuilder {
         ToolrackBuilder::default()
-    }
-
-    pub(crate) fn new(
-        manager: Arc<McpManager>,
-        watch: Option<FileWatch>,
-        warnings: Vec<Diagnostic>,
-    ) -> Self {
-        Self { manager, watch: Arc::new(Mutex::new(watch)), warnings: warnings.into() }
     }
 
     /// Waits until no server is connecting, for at most `within`, and returns the servers that take no calls: still

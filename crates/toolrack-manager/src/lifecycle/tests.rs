@@ -11,9 +11,9 @@ struct Machine {
     log: Vec<String>,
 }
 
-const EAGER: Policy = Policy { enabled: Enabled::Yes, start: StartMode::Eager };
-const LAZY: Policy = Policy { enabled: Enabled::Yes, start: StartMode::Lazy };
-const OFF: Policy = Policy { enabled: Enabled::No, start: StartMode::Eager };
+const EAGER: Policy = Policy { enabled: true, start: StartMode::Eager };
+const LAZY: Policy = Policy { enabled: true, start: StartMode::Lazy };
+const OFF: Policy = Policy { enabled: false, start: StartMode::Eager };
 
 fn failure() -> Failure {
     Failure::new(ErrorKind::Exited, "broken")
@@ -38,14 +38,14 @@ impl Machine {
     }
 
     fn phase(&self) -> String {
-        let since = |at: &Instant| at.duration_since(self.start).as_millis();
-        match self.lifecycle.phase() {
-            Phase::Idle => "idle".to_owned(),
-            Phase::Connecting => "connecting".to_owned(),
-            Phase::Connected { since: at } => format!("connected@{}", since(at)),
-            Phase::NeedsAuth { .. } => "needs-auth".to_owned(),
-            Phase::Failed { until, .. } => format!("failed@{}", since(until)),
-            Phase::BackingOff { until, .. } => format!("backing-off@{}", since(until)),
+        let lifecycle = &self.lifecycle;
+        let name = match lifecycle.state {
+            ConnectionState::Disconnected => "idle",
+            ref state => state.as_str(),
+        };
+        match lifecycle.connected_since().or(lifecycle.retry_at()) {
+            Some(at) => format!("{name}@{}", at.duration_since(self.start).as_millis()),
+            None => name.to_owned(),
         }
     }
 }
@@ -81,14 +81,14 @@ fn eager_server_is_started_once() {
     check(
         EAGER,
         &[
-            (0, Event::ConnectAll(Tools::Unknown)),
-            (0, Event::ConnectAll(Tools::Unknown)),
+            (0, Event::ConnectAll { are_tools_known: false }),
+            (0, Event::ConnectAll { are_tools_known: false }),
             (0, Event::Start),
             (0, Event::Demand),
             (10, opened(1)),
             (20, Event::Start),
             (20, Event::Demand),
-            (20, Event::ConnectAll(Tools::Known)),
+            (20, Event::ConnectAll { are_tools_known: true }),
         ],
         &[
             "launch 1 connecting",
@@ -108,7 +108,7 @@ fn lazy_server_starts_on_demand_and_stops_when_idle() {
     check(
         LAZY,
         &[
-            (0, Event::ConnectAll(Tools::Known)),
+            (0, Event::ConnectAll { are_tools_known: true }),
             (0, Event::Demand),
             (10, opened(1)),
             (900, Event::Idle(Epoch(0))),
@@ -135,7 +135,7 @@ fn lazy_server_without_known_tools_is_started() {
     check(
         LAZY,
         &[
-            (0, Event::ConnectAll(Tools::Unknown)),
+            (0, Event::ConnectAll { are_tools_known: false }),
             (5, open_failed(1)),
             (5, gone(1)),
             (255, Event::Tick),
@@ -238,7 +238,7 @@ fn user_request_ends_a_closing_launch() {
             ["end 1 connecting", "- connecting", "launch 2 connecting"],
         ),
         (Event::Demand, ["- backing-off@350"; 3]),
-        (Event::ConnectAll(Tools::Known), ["- backing-off@350"; 3]),
+        (Event::ConnectAll { are_tools_known: true }, ["- backing-off@350"; 3]),
     ] {
         let started = ["launch 1 connecting", "- connected@10", "- backing-off@350"];
         check(EAGER, &events(&request), &[started, expected].concat());
@@ -337,7 +337,7 @@ fn transport_change_ends_the_launch_first() {
     check(
         LAZY,
         &[
-            (0, Event::ConnectAll(Tools::Known)),
+            (0, Event::ConnectAll { are_tools_known: true }),
             (1, Event::TransportChanged(LAZY)),
             (2, Event::TransportChanged(EAGER)),
         ],
@@ -387,7 +387,7 @@ fn policy_change_keeps_the_connection() {
     );
     check(
         LAZY,
-        &[(0, Event::ConnectAll(Tools::Known)), (1, Event::PolicyChanged(EAGER))],
+        &[(0, Event::ConnectAll { are_tools_known: true }), (1, Event::PolicyChanged(EAGER))],
         &["- idle", "launch 1 connecting"],
     );
 }
@@ -403,7 +403,7 @@ fn needs_auth_waits_for_the_user() {
             (2, gone(1)),
             (99_999, Event::Tick),
             (99_999, Event::Demand),
-            (99_999, Event::ConnectAll(Tools::Unknown)),
+            (99_999, Event::ConnectAll { are_tools_known: false }),
             (99_999, Event::Start),
         ],
         &[
@@ -467,7 +467,7 @@ fn disabled_server_is_never_started() {
     check(
         OFF,
         &[
-            (0, Event::ConnectAll(Tools::Unknown)),
+            (0, Event::ConnectAll { are_tools_known: false }),
             (0, Event::Start),
             (0, Event::Restart),
             (0, Event::Demand),
@@ -497,9 +497,10 @@ fn five_starts_in_a_minute_are_a_crash_loop() {
     machine.at(now, opened(5));
     assert!(machine.lifecycle.is_crash_looping(soon));
     assert!(!machine.lifecycle.is_crash_looping(later));
-    assert!(!machine.lifecycle.is_due(soon) && machine.lifecycle.is_due(later));
+    let is_due = |lifecycle: &Lifecycle, now| lifecycle.tick_at().is_some_and(|at| at <= now);
+    assert!(!is_due(&machine.lifecycle, soon) && is_due(&machine.lifecycle, later));
     machine.at(now + 120_000, Event::Tick);
-    assert!(!machine.lifecycle.is_due(later), "the flag is cleared once");
+    assert!(!is_due(&machine.lifecycle, later), "the flag is cleared once");
     machine.at(now + 120_000, lost(5)).at(now + 120_000, gone(5));
     assert!(!machine.lifecycle.is_crash_looping(later), "{}", machine.phase());
     assert_eq!(machine.phase(), format!("backing-off@{}", now + 120_250));

@@ -2,11 +2,38 @@
 
 use std::time::Duration;
 
+use toolrack_config::StartMode;
+
 use super::*;
+use crate::lifecycle::{Event, Policy};
 
 fn tool(name: &str) -> Tool {
     let json = serde_json::json!({"name": name, "inputSchema": {"type": "object"}});
     serde_json::from_value(json).unwrap()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Availability {
+    Ready,
+    Idle,
+    Stopped,
+    Disabled,
+}
+
+impl Availability {
+    fn lifecycle(self) -> Lifecycle {
+        let policy = Policy { enabled: self != Self::Disabled, start: StartMode::Lazy };
+        let mut lifecycle = Lifecycle::new(policy);
+        let events = match self {
+            Self::Ready => vec![Event::Start, Event::Opened(Epoch(1))],
+            Self::Idle | Self::Disabled => vec![Event::ConnectAll { are_tools_known: true }],
+            Self::Stopped => Vec::new(),
+        };
+        for event in events {
+            lifecycle.step(event, Instant::now(), 1.0);
+        }
+        lifecycle
+    }
 }
 
 fn server(
@@ -16,23 +43,20 @@ fn server(
     deny: &[&str],
 ) -> McpConnection {
     let deny: Vec<String> = deny.iter().map(|pattern| (*pattern).to_owned()).collect();
-    let filter = ToolFilter::new(&[], &deny);
+    let config = McpServerConfig { deny, ..McpServerConfig::stdio(name, "true", &[]) };
+    let filter = ToolFilter::new(&config, Vec::new());
     let list = tools.map(|tools| {
         let items = tools.iter().map(|name| tool(name)).collect();
         Arc::new(List { items, ..List::default() })
     });
     McpConnection {
         name: name.into(),
-        config: Arc::new(McpServerConfig::stdio(name, "true", &[])),
-        state: ConnectionState::Disconnected,
-        phase: None,
-        availability,
-        retry_at: None,
-        is_crash_looping: false,
-        launch: None,
+        config: Arc::new(config),
+        lifecycle: availability.lifecycle(),
+        phase: ConnectPhase::default(),
         active: None,
         tools: Arc::new(ServerTools::new(list, &filter)),
-        filter: Arc::new(filter),
+        filter,
     }
 }
 
@@ -45,10 +69,8 @@ struct History {
 impl History {
     fn next(&mut self, servers: Vec<McpConnection>) -> Snapshot {
         let servers: Vec<Arc<McpConnection>> = servers.into_iter().map(Arc::new).collect();
-        let positions =
-            servers.iter().enumerate().map(|(at, server)| (Arc::clone(&server.name), at)).collect();
         self.index = Arc::new(Index::build(&ToolNaming::default(), &servers, &self.index));
-        Snapshot::new(servers, Arc::new(positions), Arc::clone(&self.index))
+        Snapshot { servers, index: Arc::clone(&self.index) }
     }
 }
 
@@ -118,7 +140,7 @@ fn bare_tool_name_finds_the_first_server() {
 #[test]
 fn only_offered_and_allowed_tools_are_listed() {
     let snapshot = example();
-    let names: Vec<&str> = snapshot.tools().iter().map(|tool| &**tool.name()).collect();
+    let names: Vec<&str> = snapshot.index.listed.iter().map(|tool| &**tool.name()).collect();
     assert_eq!(names, ["fs_read_file", "fs_a_b_c", "my_git_log", "my_git_read_file"]);
 }
 
@@ -132,12 +154,12 @@ fn long_tool_list_is_not_copied() {
     let snapshot = snapshot(servers.collect());
     let started = Instant::now();
     for _ in 0..100 {
-        assert_eq!(Arc::clone(snapshot.tools()).len(), 5000);
+        assert_eq!(Arc::clone(&snapshot.index.listed).len(), 5000);
     }
     assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
 }
 
-const READY: Availability = Availability::Ready(Epoch(1));
+const READY: Availability = Availability::Ready;
 const AMBIGUOUS: &str =
     "tool name `db_prod_query` is ambiguous: it matches `db.prod_query` and `db_prod.query`";
 
@@ -166,7 +188,7 @@ fn name_that_two_servers_could_own_is_ambiguous() {
         check(&snapshot, "db.prod_query", "db prod_query");
         check(&snapshot, "db/prod_query", "db prod_query");
         let has_base_name = |tool: &ToolWithServer| &**tool.name() == "db_prod_query";
-        assert!(!snapshot.tools().iter().any(has_base_name), "{availability:?}");
+        assert!(!snapshot.index.listed.iter().any(has_base_name), "{availability:?}");
     }
     // The server with the longer name owns the prefix, if the other has no such tool.
     let distinct = snapshot(pair(&["list"], READY, Some(&["query"])));

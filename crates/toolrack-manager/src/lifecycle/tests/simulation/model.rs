@@ -9,10 +9,8 @@ use toolrack_transport::Delivery;
 
 use super::super::{EAGER, LAZY, OFF, failure};
 use super::Random;
-use crate::lifecycle::{Effect, Enabled, Epoch, Event, Lifecycle, Phase, Policy, Tools};
-use crate::retry_policy::{
-    Availability, Decision, Repeatable, WaitDeadlines, decide, should_retry,
-};
+use crate::lifecycle::{ConnectionState, Effect, Epoch, Event, Lifecycle, Policy};
+use crate::retry_policy::{Decision, WaitDeadlines, decide, should_retry};
 
 const STARTUP: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(5);
@@ -66,7 +64,7 @@ struct Server {
 struct Call {
     server: usize,
     deadlines: WaitDeadlines,
-    repeatable: Repeatable,
+    is_repeatable: bool,
     avoid: Option<Epoch>,
     n_attempts: u32,
     progress: Progress,
@@ -174,8 +172,8 @@ impl Model {
             0..=2 => self.user(server, Event::Start),
             3 => self.user(server, Event::Restart),
             4 => self.user(server, Event::Stop),
-            5 | 6 => self.user(server, Event::ConnectAll(Tools::Known)),
-            7 => self.user(server, Event::ConnectAll(Tools::Unknown)),
+            5 | 6 => self.user(server, Event::ConnectAll { are_tools_known: true }),
+            7 => self.user(server, Event::ConnectAll { are_tools_known: false }),
             8 => self.user(server, Event::PolicyChanged(policy)),
             9 => self.user(server, Event::TransportChanged(policy)),
             10 => self.idle(server),
@@ -188,11 +186,11 @@ impl Model {
         let server = &mut self.servers[number];
         let was_wanted = server.intent.should_run();
         match &event {
-            Event::Start | Event::Restart | Event::ConnectAll(_) => server.intent.wanted = true,
+            Event::Start | Event::Restart | Event::ConnectAll { .. } => server.intent.wanted = true,
             Event::Stop => server.intent.wanted = false,
             Event::PolicyChanged(Policy { enabled, .. })
             | Event::TransportChanged(Policy { enabled, .. }) => {
-                server.intent.enabled = *enabled == Enabled::Yes;
+                server.intent.enabled = *enabled;
             }
             _ => {}
         }
@@ -205,7 +203,7 @@ impl Model {
         self.step(number, event);
         // Holds for a launch that follows at once, or as soon as the last launch is gone.
         let server = &mut self.servers[number];
-        server.may_skip_backoff &= *server.lifecycle.phase() == Phase::Connecting;
+        server.may_skip_backoff &= server.lifecycle.state == ConnectionState::Connecting;
     }
 
     fn idle(&mut self, number: usize) {
@@ -222,7 +220,7 @@ impl Model {
         self.calls.push(Call {
             server,
             deadlines: WaitDeadlines::new(self.now, STARTUP, RETRY),
-            repeatable: if is_repeatable { Repeatable::Yes } else { Repeatable::No },
+            is_repeatable,
             avoid: None,
             n_attempts: 0,
             progress: Progress::Waiting,
@@ -239,9 +237,9 @@ impl Model {
         while self.calls[number].progress == Progress::Waiting {
             let call = &self.calls[number];
             let server = call.server;
-            let availability = Availability::from_lifecycle(&self.servers[server].lifecycle);
-            match decide(availability, call.avoid, &call.deadlines, self.now) {
-                Decision::Send => self.send(number, availability),
+            let lifecycle = &self.servers[server].lifecycle;
+            match decide(lifecycle, call.avoid, &call.deadlines, self.now) {
+                Decision::Send => self.send(number),
                 Decision::Reject => self.finish_call(number),
                 Decision::Wait(until) => {
                     return self.later(until - self.now, server, Pending::Decide(number));
@@ -254,9 +252,11 @@ impl Model {
         }
     }
 
-    fn send(&mut self, number: usize, availability: Availability) {
-        let Availability::Ready(epoch) = availability else { panic!("sent to {availability:?}") };
+    fn send(&mut self, number: usize) {
         let server = self.calls[number].server;
+        let lifecycle = &self.servers[server].lifecycle;
+        assert!(lifecycle.is_wanted() && *lifecycle.state() == ConnectionState::Connected);
+        let epoch = lifecycle.launch().expect("a ready server has a launch");
         self.calls[number].n_attempts += 1;
         let child = self.servers[server].child.as_ref().expect("a ready server has a process");
         if (child.epoch, child.condition) != (epoch, Condition::Open) {
@@ -274,7 +274,7 @@ impl Model {
     /// A call failed with its connection.
     fn failed(&mut self, number: usize, epoch: Epoch, delivery: Delivery) {
         let call = &mut self.calls[number];
-        if should_retry(delivery, call.repeatable, call.n_attempts) {
+        if should_retry(delivery, || call.is_repeatable, call.n_attempts) {
             call.avoid = Some(epoch);
             call.progress = Progress::Waiting;
         } else {
@@ -287,8 +287,7 @@ impl Model {
         call.progress = Progress::Over;
         call.n_outcomes += 1;
         assert_eq!(call.n_outcomes, 1, "a call has two outcomes");
-        let may_run_twice = call.repeatable == Repeatable::Yes;
-        assert!(call.n_runs <= 1 || may_run_twice, "a call was run {} times", call.n_runs);
+        assert!(call.n_runs <= 1 || call.is_repeatable, "a call was run {} times", call.n_runs);
     }
 
     /// The process of a launch dies; its calls in flight fail at once.
@@ -499,16 +498,20 @@ impl Model {
             assert!(!runs_unwanted, "a process runs although it is not wanted");
             assert_eq!(server.lifecycle.is_wanted(), is_wanted);
             assert_eq!(server.lifecycle.launch(), server.child.as_ref().map(|child| child.epoch));
-            let is_stuck = match server.lifecycle.phase() {
-                Phase::Connecting | Phase::Connected { .. } => server.child.is_none(),
-                Phase::Failed { .. } | Phase::BackingOff { .. } => {
-                    server.lifecycle.policy() == EAGER
+            let is_stuck = match &server.lifecycle.state {
+                ConnectionState::Connecting | ConnectionState::Connected => server.child.is_none(),
+                ConnectionState::Failed(_) | ConnectionState::BackingOff { .. } => {
+                    server.lifecycle.policy == EAGER
                         && is_wanted
                         && server.lifecycle.wake_at().is_none()
                 }
-                Phase::Idle | Phase::NeedsAuth { .. } => false,
+                ConnectionState::Disconnected | ConnectionState::NeedsAuth(_) => false,
+                ConnectionState::Disabled => panic!("it follows from the policy"),
             };
-            assert!(!is_stuck, "nothing will ever happen to {:?}", server.lifecycle.phase());
+            assert!(!is_stuck, "nothing will ever happen to {:?}", server.lifecycle.state);
+            // A disabled server is idle, so its state hides nothing.
+            let is_idle = server.lifecycle.state == ConnectionState::Disconnected;
+            assert!(server.intent.enabled || is_idle);
         }
     }
 }
