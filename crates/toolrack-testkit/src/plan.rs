@@ -16,6 +16,7 @@ pub(crate) use fault::{
 };
 
 use self::fault::fault_name;
+use crate::harness::splitmix64;
 use crate::quantity;
 
 /// Event at which a fault can happen.
@@ -244,14 +245,6 @@ impl FaultMix {
         }
         &Fault::Ok
     }
-}
-
-/// Bijection that spreads neighboring numbers (finalizer of splitmix64).
-pub(crate) fn splitmix64(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::impairments::{Direction, Impairments};
-use crate::timer::now;
+use crate::harness::now;
 
 const MAX_QUEUED: usize = 256 * 1024;
 const CHUNK: usize = 16 * 1024;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::plan::splitmix64;
+use crate::harness::splitmix64;
 use crate::quantity;
 
 /// Impairments of the network before sampling; the default plan has none.
