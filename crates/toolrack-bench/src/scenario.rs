@@ -225,8 +225,12 @@ const SCENARIOS: &[Scenario] = &[
     ),
     row("cli-demo", CliDemo, "Cold call of a small server: `add` of toolrack's demo server"),
     row("cli-warm", CliWarm, "Warm call of the same server through the daemon"),
-    row("cli-first-byte", CliFirstByte(1), "Cold call until the server reads its first byte"),
-    row("cli-first-byte-100", CliFirstByte(100), "The same with 100 configured servers"),
+    row(
+        "cli-first-byte",
+        CliFirstByte(1),
+        "Cold call of a configured server, until its first byte",
+    ),
+    row("cli-first-byte-100", CliFirstByte(100), "The same with 99 other configured servers"),
     row("cli-help", CliHelp, "Help"),
     row("cli-size", CliSize, "Size of the program"),
     row(

@@ -44,8 +44,6 @@ pub struct HttpRequest {
 pub enum HttpOutcome {
     /// It was sent completely, with any status.
     Completed,
-    /// The server cut it off, as planned.
-    Cut,
     /// The client closed the connection first. In 2026-07-28 this cancels the request.
     ClientClosed,
 }

@@ -10,7 +10,6 @@ mod fault;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use fault::{ContentKind, Cut, HTTP_FAULTS, HttpFault, RedirectTarget};
 pub(crate) use fault::{
     Cursor, FAULTS, Fault, Framing, Garbage, HugePlacement, Ignored, Lines, Shape, Stream, WrongId,
 };
@@ -37,14 +36,10 @@ pub(crate) enum Trigger {
     Eof,
     /// Any HTTP request, before it is handled.
     Http,
-    /// A GET that opens a stream.
-    Stream,
-    /// A DELETE of a session.
-    Delete,
 }
 
 impl Trigger {
-    pub(crate) const ALL: [(Self, &'static str, &'static str); 13] = [
+    pub(crate) const ALL: [(Self, &'static str, &'static str); 11] = [
         (Self::Start, "start", "before anything is read"),
         (Self::Initialize, "initialize", "the request `initialize`"),
         (Self::Discover, "discover", "the request `server/discover`, supported or not"),
@@ -56,8 +51,6 @@ impl Trigger {
         (Self::Message, "message", "any message, before it is parsed"),
         (Self::Eof, "eof", "the end of the input"),
         (Self::Http, "http", "any HTTP request, before it is handled"),
-        (Self::Stream, "stream", "a GET that opens a stream"),
-        (Self::Delete, "delete", "a DELETE of a session"),
     ];
 
     fn from_name(name: &str) -> Option<Self> {
@@ -135,10 +128,8 @@ impl Plan {
 
     /// The first fault that needs HTTP.
     pub(crate) fn needs_http(&self) -> Option<&str> {
-        let of_http = |rule: &&Rule| {
-            matches!(rule.fault, Fault::Http(_))
-                || matches!(rule.trigger, Trigger::Http | Trigger::Stream | Trigger::Delete)
-        };
+        let of_http =
+            |rule: &&Rule| matches!(rule.fault, Fault::Status(_)) || rule.trigger == Trigger::Http;
         self.rules.iter().find(of_http).map(|rule| rule.name.as_str())
     }
 }

@@ -205,7 +205,7 @@ fn measure_first_byte(n_starts: usize, n_servers: usize) -> anyhow::Result<Repor
             )?;
         }
         let mut command = harness::command(cli_programs::toolrack_path()?);
-        command.args(["call", "server-0.echo", "text=hello"]);
+        command.args(["call", "server-0.echo", "pattern=x"]);
         let started = clock(ClockId::Monotonic);
         Run::timed(with_home(&mut command, home.path()), "quick brown fox")?;
         let read = fs::read_to_string(noted).context("the server was not called")?;

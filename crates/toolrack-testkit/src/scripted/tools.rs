@@ -92,7 +92,6 @@ impl Content for ScriptedContent {
                 let how: Option<String> = arguments.get("how")?;
                 Response::text(&format!("ended {}", server.end_listens(&how.unwrap_or_default())))
             }
-            "forget_sessions" => Response::text(&format!("forgot {}", server.sessions.forget())),
             "env" => environment(),
             "fds" => descriptors(),
             "pid" => processes(),
