@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::header_tools::HeaderTools;
 use super::http::{HttpOptions, Shape};
 use crate::plan::{FAULTS, Fault, FaultMix, Plan, Trigger};
@@ -86,10 +84,10 @@ pub(super) fn parse(args: &[String]) -> Result<Option<Options>, String> {
             "--lifetime" => options.lifetime = quantity::time(value()?).map_err(within)?,
             "--role" => options.role = role(value()?).map_err(within)?,
             "--http" => http.listen = Some(address(value()?).map_err(within)?),
-            "--header-tools" => options.header_tools = word(value()?).map_err(within)?,
+            "--header-tools" => options.header_tools = quantity::word(value()?).map_err(within)?,
             "--http-log" => http.log = Some(PathBuf::from(value()?)),
-            "--shape" => http.shape = word(value()?).map_err(within)?,
-            "--reply" => http.reply_mode = word(value()?).map_err(within)?,
+            "--shape" => http.shape = quantity::word(value()?).map_err(within)?,
+            "--reply" => http.reply_mode = quantity::word(value()?).map_err(within)?,
             _ => return Err(format!("unknown option `{name}`")),
         }
     }
@@ -127,10 +125,6 @@ fn speaks_over(
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_no_address| format!("`{text}` is not an address, as in `127.0.0.1:0`"))
-}
-
-fn word<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
-    quantity::word(text).map_err(|known| format!("`{text}` is not one of {known}"))
 }
 
 /// A restarted server has the same arguments; `pid` gives it other faults.
@@ -261,7 +255,10 @@ mod tests {
         check("--plan status", "--plan: `status` needs `--http`");
         check("--plan http=exit", "--plan: `exit` needs `--http`");
         check("--http here", "--http: `here` is not an address, as in `127.0.0.1:0`");
-        check("--shape round", "--shape: `round` is not one of stateless, session, sse, dual");
+        check(
+            "--shape round",
+            "--shape: unknown variant `round`, expected one of `stateless`, `session`, `sse`, `dual`",
+        );
         check(
             "--http 127.0.0.1:0 --shape session --revision modern",
             "--shape: 2026-07-28 has no sessions; use stateless or dual",
