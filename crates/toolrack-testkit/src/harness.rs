@@ -1,4 +1,5 @@
-//! What the benchmarks and the reliability gates share: printing, clock, child processes, `/proc`, statistics.
+//! What the test servers, the benchmarks and the reliability gates share: printing, clock, child processes, `/proc`,
+//! random numbers, statistics.
 //!
 //! **Invariant:** a signal goes through a pidfd that was opened while the process was known to be the right one, so a
 //! reused pid is never hit.

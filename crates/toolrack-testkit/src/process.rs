@@ -1,4 +1,4 @@
-//! Test processes: markers that find every descendant, `/proc` readers, and a guard that kills a child.
+//! Test processes: markers that find every descendant, facts about processes, and a guard that kills a child.
 //!
 //! **Invariant:** a marker is unique, so every process found with it belongs to the test that created it.
 
