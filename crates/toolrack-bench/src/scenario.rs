@@ -228,9 +228,13 @@ const SCENARIOS: &[Scenario] = &[
     row(
         "cli-first-byte",
         CliFirstByte(1),
-        "Cold call of a configured server, until its first byte",
+        "Cold `toolrack call` with 1 configured server: time until the first byte reaches the server",
     ),
-    row("cli-first-byte-100", CliFirstByte(100), "The same with 99 other configured servers"),
+    row(
+        "cli-first-byte-100",
+        CliFirstByte(100),
+        "Cold `toolrack call` with 100 configured servers: time until the first byte reaches the server",
+    ),
     row("cli-help", CliHelp, "Help"),
     row("cli-size", CliSize, "Size of the program"),
     row(
