@@ -7,74 +7,41 @@ use anyhow::{Result, bail};
 
 use crate::{conformance, dashboard, install, public_api, release_program, test, tidy};
 
-/// A command: its name, its arguments in the help, what it does, and the function that runs it in the workspace.
-#[derive(Debug)]
-pub(crate) struct Command {
-    pub(crate) name: &'static str,
-    arguments: &'static str,
-    line: &'static str,
-    pub(crate) run: fn(&Path, &[String]) -> Result<ExitCode>,
-}
+/// Runs a command in the workspace with these arguments.
+pub(crate) type Run = fn(&Path, &[String]) -> Result<ExitCode>;
 
-const COMMANDS: [Command; 9] = [
-    Command {
-        name: "tidy",
-        arguments: "",
-        line: "check layers, `unsafe`, the specs ledger, dependencies and the public API",
-        run: tidy::run,
-    },
-    Command {
-        name: "test",
-        arguments: "[--no-install] [FILTER]",
-        line: "install the test servers and run every check; with FILTER only those tests",
-        run: test::run,
-    },
-    Command {
-        name: "servers",
-        arguments: "",
-        line: "install the test servers and programs",
-        run: install::run,
-    },
-    Command {
-        name: "public-api",
-        arguments: "[--write]",
-        line: "compare the library's public items with docs/internal/public-api.txt, or write it",
-        run: public_api::run,
-    },
-    Command {
-        name: "bench",
-        arguments: "[ARGS]",
-        line: "build and run the benchmarks, release profile",
-        run: release_program::bench,
-    },
-    Command {
-        name: "reliability",
-        arguments: "[ARGS]",
-        line: "build and run the reliability gates, release profile",
-        run: release_program::reliability,
-    },
-    Command {
-        name: "conformance",
-        arguments: "[ARGS]",
-        line: "install and run the official conformance suites",
-        run: conformance::run,
-    },
-    Command {
-        name: "dashboard",
-        arguments: "[--pictures]",
-        line: "test the dashboard in Chromium; --pictures updates docs/images",
-        run: dashboard::run,
-    },
-    Command { name: "help", arguments: "", line: "print this help", run: help },
+const COMMANDS: [(&str, Run); 9] = [
+    ("tidy", tidy::run),
+    ("test", test::run),
+    ("servers", install::run),
+    ("public-api", public_api::run),
+    ("bench", release_program::bench),
+    ("reliability", release_program::reliability),
+    ("conformance", conformance::run),
+    ("dashboard", dashboard::run),
+    ("help", help),
 ];
 
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  tidy                          check layers, `unsafe`, the specs ledger, dependencies and the public API
+  test [--no-install] [FILTER]  install the test servers and run every check; with FILTER only those tests
+  servers                       install the test servers and programs
+  public-api [--write]          compare the library's public items with docs/internal/public-api.txt, or write it
+  bench [ARGS]                  build and run the benchmarks, release profile
+  reliability [ARGS]            build and run the reliability gates, release profile
+  conformance [ARGS]            install and run the official conformance suites
+  dashboard [--pictures]        test the dashboard in Chromium; --pictures updates docs/images
+  help                          print this help";
+
 /// Finds the command with this name.
-pub(crate) fn find(word: &str) -> Result<&'static Command> {
-    if let Some(command) = COMMANDS.iter().find(|command| command.name == word) {
-        return Ok(command);
+pub(crate) fn find(word: &str) -> Result<Run> {
+    if let Some((_, run)) = COMMANDS.iter().find(|(name, _)| *name == word) {
+        return Ok(*run);
     }
     // Similar enough for a typo.
-    let distances = COMMANDS.iter().map(|command| (distance(word, command.name), command.name));
+    let distances = COMMANDS.iter().map(|(name, _)| (distance(word, name), name));
     match distances.filter(|(distance, _)| *distance <= 3).min() {
         Some((_, name)) => bail!("unknown command `{word}`; did you mean `{name}`?"),
         None => bail!("unknown command `{word}`; see `cargo xtask help`"),
@@ -100,16 +67,8 @@ pub(crate) fn unexpected<T>(command: &str, word: &str) -> Result<T> {
 
 #[expect(clippy::unnecessary_wraps, reason = "every command has this type")]
 fn help(_root: &Path, _args: &[String]) -> Result<ExitCode> {
-    crate::print(&usage());
+    crate::print(USAGE);
     Ok(ExitCode::SUCCESS)
-}
-
-fn usage() -> String {
-    let rows = COMMANDS.iter().map(|Command { name, arguments, line, .. }| {
-        let left = format!("{name} {arguments}");
-        format!("\n  {left:<30}{line}")
-    });
-    format!("usage: cargo xtask COMMAND\n{}", rows.collect::<String>())
 }
 
 /// Edits (insert, delete, replace) that turn one word into the other.
@@ -135,18 +94,18 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(word: &str, expected: Result<&str, &str>) {
-        let found = find(word).map(|command| command.name).map_err(|error| error.to_string());
-        assert_eq!(found, expected.map_err(str::to_owned));
+    fn check(word: &str, expected: Option<&str>) {
+        let error = find(word).err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), expected);
     }
 
     #[test]
     fn usage_errors_suggest_a_command() {
-        check("test", Ok("test"));
-        check("tset", Err("unknown command `tset`; did you mean `test`?"));
-        check("benhc", Err("unknown command `benhc`; did you mean `bench`?"));
-        check("tidy-up", Err("unknown command `tidy-up`; did you mean `tidy`?"));
-        check("frobnicate", Err("unknown command `frobnicate`; see `cargo xtask help`"));
+        check("test", None);
+        check("tset", Some("unknown command `tset`; did you mean `test`?"));
+        check("benhc", Some("unknown command `benhc`; did you mean `bench`?"));
+        check("tidy-up", Some("unknown command `tidy-up`; did you mean `tidy`?"));
+        check("frobnicate", Some("unknown command `frobnicate`; see `cargo xtask help`"));
     }
 
     #[test]
@@ -164,9 +123,8 @@ mod tests {
 
     #[test]
     fn every_command_is_in_the_help() {
-        let usage = usage();
-        for command in COMMANDS {
-            assert!(usage.contains(&format!("\n  {} ", command.name)), "{usage}");
-        }
+        let rows = USAGE.lines().filter_map(|line| line.strip_prefix("  "));
+        let names: Vec<&str> = rows.filter_map(|row| row.split(' ').next()).collect();
+        assert_eq!(names, COMMANDS.map(|(name, _)| name));
     }
 }

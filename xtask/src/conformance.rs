@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::install::{self, InstallOutcome};
-use crate::release_program::{exit_code, target_dir};
+use crate::install;
+use crate::release_program::{build, exit_code, target_dir};
 use crate::subprocess::{ExitResult, Subprocess, is_installed};
 use crate::test::WORKSPACE;
 use crate::tidy;
-
-const BUILD_LIMIT: Duration = Duration::from_mins(45);
 
 /// Some hundred scenarios of at most half a minute.
 const RUN_LIMIT: Duration = Duration::from_hours(2);
@@ -29,8 +27,7 @@ pub(crate) fn run(root: &Path, words: &[String]) -> Result<ExitCode> {
         crate::print(&format!("SKIPPED: conformance: {reason}"));
         return Ok(ExitCode::SUCCESS);
     }
-    let build = Subprocess::new("cargo", root, BUILD_LIMIT).args(["build"]).args(WORKSPACE);
-    let exit = build.args(["--bins"]).attached_or_print()?;
+    let exit = build(root, &[&WORKSPACE[..], &["--bins"]].concat())?;
     if exit != ExitResult::Success {
         return Ok(exit_code(exit));
     }
@@ -80,10 +77,7 @@ fn missing_requirement(root: &Path) -> Result<Option<String>> {
     if !is_installed("python3", root) {
         return Ok(Some("`python3` is missing, which runs the suites".to_owned()));
     }
-    Ok(match install::install_npm(root, &install::SUITES)? {
-        InstallOutcome::Skipped(reason) => Some(reason),
-        InstallOutcome::UpToDate | InstallOutcome::Installed => None,
-    })
+    Ok(install::install_npm(root, &install::SUITES)?.skipped())
 }
 
 #[cfg(test)]

@@ -7,13 +7,12 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::commands::has_flag;
-use crate::install::{self, InstallOutcome};
-use crate::release_program::{exit_code, target_dir};
+use crate::install;
+use crate::release_program::{build, exit_code, target_dir};
 use crate::subprocess::{ExitResult, Subprocess, is_installed};
 use crate::test::WORKSPACE;
 use crate::tidy;
 
-const BUILD_LIMIT: Duration = Duration::from_mins(45);
 const RUN_LIMIT: Duration = Duration::from_mins(10);
 
 /// Folder of the pictures in the docs.
@@ -34,8 +33,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let build = Subprocess::new("cargo", root, BUILD_LIMIT).args(["build"]).args(WORKSPACE);
-    let exit = build.args(PROGRAMS).attached_or_print()?;
+    let exit = build(root, &[&WORKSPACE[..], &PROGRAMS].concat())?;
     if exit != ExitResult::Success {
         return Ok(exit_code(exit));
     }
@@ -57,8 +55,5 @@ fn find_browser(root: &Path) -> Result<std::result::Result<&'static str, String>
     let Some(browser) = BROWSERS.into_iter().find(|name| is_installed(name, root)) else {
         return Ok(Err("Chromium is missing: `apt-get install chromium`".to_owned()));
     };
-    Ok(match install::install_npm(root, &install::DASHBOARD)? {
-        InstallOutcome::Skipped(reason) => Err(reason),
-        InstallOutcome::UpToDate | InstallOutcome::Installed => Ok(browser),
-    })
+    Ok(install::install_npm(root, &install::DASHBOARD)?.skipped().map_or(Ok(browser), Err))
 }

@@ -138,6 +138,16 @@ pub(crate) enum InstallOutcome {
     Skipped(String),
 }
 
+impl InstallOutcome {
+    /// Reason why it was not installed.
+    pub(crate) fn skipped(self) -> Option<String> {
+        match self {
+            Self::Skipped(reason) => Some(reason),
+            Self::UpToDate | Self::Installed => None,
+        }
+    }
+}
+
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<ExitCode> {
     no_arguments("servers", args)?;
     install(root)?;
@@ -235,9 +245,9 @@ fn install_component(root: &Path, component: &str) -> Result<InstallOutcome> {
 
 /// Installs the peers of `cargo xtask bench cli` and the server that all of them call.
 pub(crate) fn install_peers(root: &Path) -> Result<InstallOutcome> {
-    match install_npm(root, &NODE_SERVERS)? {
-        InstallOutcome::Skipped(reason) => Ok(InstallOutcome::Skipped(reason)),
-        InstallOutcome::UpToDate | InstallOutcome::Installed => install_npm(root, &PEERS),
+    match install_npm(root, &NODE_SERVERS)?.skipped() {
+        Some(reason) => Ok(InstallOutcome::Skipped(reason)),
+        None => install_npm(root, &PEERS),
     }
 }
 

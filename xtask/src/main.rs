@@ -36,8 +36,7 @@ fn main() -> ExitCode {
         Some((word, args)) if word == "--help" || word == "-h" => ("help", args),
         Some((word, args)) => (word.as_str(), args),
     };
-    let outcome =
-        commands::find(word).and_then(|command| (command.run)(&source_tree::root(), args));
+    let outcome = commands::find(word).and_then(|run| run(&source_tree::root(), args));
     outcome.unwrap_or_else(|error| {
         print_error(&format!("error: {error:#}"));
         ExitCode::FAILURE

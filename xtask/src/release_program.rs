@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::install::{self, InstallOutcome};
+use crate::install;
 use crate::subprocess::{ExitResult, Subprocess};
 use crate::tidy;
 
@@ -26,7 +26,7 @@ pub(crate) fn bench(root: &Path, words: &[String]) -> Result<ExitCode> {
         _ => return run(root, &[&["-p", "toolrack-bench"]], "toolrack-bench", words),
     };
     // The bench reports missing peers and measures the others.
-    if let InstallOutcome::Skipped(reason) = peers {
+    if let Some(reason) = peers.skipped() {
         crate::print_error(&format!("SKIPPED: peers: {reason}"));
     }
     run(root, &[beside, &["-p", "toolrack-bench"]], "toolrack-bench", words)
@@ -41,14 +41,23 @@ pub(crate) fn reliability(root: &Path, words: &[String]) -> Result<ExitCode> {
 
 fn run(root: &Path, builds: &[&[&str]], program: &str, words: &[String]) -> Result<ExitCode> {
     for packages in builds {
-        let build = Subprocess::new("cargo", root, BUILD_LIMIT).args(["build", "--release"]);
-        let exit = build.args(*packages).attached_or_print()?;
+        let exit = build(root, &[&["--release"], *packages].concat())?;
         if exit != ExitResult::Success {
             return Ok(exit_code(exit));
         }
     }
     let path = target_dir(&tidy::metadata(root)?)?.join("release").join(program);
     Ok(exit_code(Subprocess::new(path, root, RUN_LIMIT).args(words).attached()?))
+}
+
+/// Builds with these arguments, and prints a failure.
+pub(crate) fn build(root: &Path, args: &[&str]) -> Result<ExitResult> {
+    let command = Subprocess::new("cargo", root, BUILD_LIMIT).args(["build"]).args(args);
+    let exit = command.attached()?;
+    if exit != ExitResult::Success {
+        crate::print_error(&format!("error: `{}`: {exit}", command.command_line()));
+    }
+    Ok(exit)
 }
 
 /// Target directory, which a user may have moved.

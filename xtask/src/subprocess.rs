@@ -99,15 +99,6 @@ impl Subprocess {
         Ok((exit, text))
     }
 
-    /// Runs the command on our own terminal. A failure is printed with the command line.
-    pub(crate) fn attached_or_print(&self) -> Result<ExitResult> {
-        let exit = self.attached()?;
-        if exit != ExitResult::Success {
-            crate::print_error(&format!("error: `{}`: {exit}", self.command_line()));
-        }
-        Ok(exit)
-    }
-
     /// Runs the command on our own terminal.
     pub(crate) fn attached(&self) -> Result<ExitResult> {
         let child = self.start(Stdio::inherit, Stdio::inherit())?;

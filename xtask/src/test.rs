@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::commands::unexpected;
-use crate::install::{self, InstallOutcome};
+use crate::install;
 use crate::subprocess::{ExitResult, Subprocess, now};
 use crate::test_summary::TestSummary;
 
@@ -135,7 +135,7 @@ fn describe(step: &Step) -> String {
 
 fn install(root: &Path, summary: &mut TestSummary) -> Result<()> {
     for (what, outcome) in install::install(root)? {
-        if let InstallOutcome::Skipped(reason) = outcome {
+        if let Some(reason) = outcome.skipped() {
             summary.skip(format!("{what}: {reason}"));
         }
     }

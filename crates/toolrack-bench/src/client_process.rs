@@ -2,10 +2,9 @@
 
 use anyhow::{Context as _, bail};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use toolrack_stdio::Guardian;
 
 use crate::cli::ClientArgs;
-use crate::clients::bare_pipe::{self, BlockingPipe, BufferPolicy, TokioPipe};
+use crate::clients::bare_pipe::{self, PipeKind};
 use crate::clients::{
     BareHyper, ClientName, ManagerClient, Pmcp, PmcpHttp, Rmcp, Toolrack, Tower, Turbomcp, bare_tcp,
 };
@@ -87,26 +86,13 @@ async fn run_http_client(
 
 async fn run_stdio_client(client: ClientName, job: &Job) -> anyhow::Result<Report> {
     match client {
-        ClientName::BareTokio => bare_pipe::run::<TokioPipe>(job, BufferPolicy::Reused).await,
-        ClientName::BareBlock => bare_pipe::run::<BlockingPipe>(job, BufferPolicy::Reused).await,
-        ClientName::BareFresh => bare_pipe::run::<BlockingPipe>(job, BufferPolicy::Fresh).await,
-        ClientName::Toolrack => {
-            calls::run_stdio(job, async |server| {
-                Toolrack::<false>::start(server, Guardian::None).await
-            })
-            .await
-        }
-        ClientName::ToolrackRaw => {
-            calls::run_stdio(job, async |server| {
-                Toolrack::<true>::start(server, Guardian::None).await
-            })
-            .await
-        }
+        ClientName::BareTokio => bare_pipe::run(job, PipeKind::Tokio).await,
+        ClientName::BareBlock => bare_pipe::run(job, PipeKind::Blocking).await,
+        ClientName::BareFresh => bare_pipe::run(job, PipeKind::BlockingFresh).await,
+        ClientName::Toolrack => calls::run_stdio(job, Toolrack::<false>::start).await,
+        ClientName::ToolrackRaw => calls::run_stdio(job, Toolrack::<true>::start).await,
         ClientName::ToolrackGuarded => {
-            calls::run_stdio(job, async |server| {
-                Toolrack::<false>::start(server, Guardian::Auto).await
-            })
-            .await
+            calls::run_stdio(job, Toolrack::<false>::start_guarded).await
         }
         ClientName::Manager => calls::run_stdio(job, ManagerClient::<false>::start).await,
         ClientName::ManagerRaw => calls::run_stdio(job, ManagerClient::<true>::start).await,

@@ -70,13 +70,15 @@ impl Call {
     }
 }
 
-/// A connected client. Clones share the connection.
-pub(crate) trait BenchClient: Clone + Send + Sync + Sized + 'static {
+/// A connected client.
+pub(crate) trait BenchClient: Send + Sync + Sized + 'static {
     /// Calls a tool and returns the length of the text in its result.
     fn call(&self, call: &Call) -> impl Future<Output = anyhow::Result<usize>> + Send;
 
-    /// Closes the connection and waits for the exit of a started server. Only the last clone does this.
-    fn close(self) -> impl Future<Output = anyhow::Result<()>> + Send;
+    /// Closes the connection and waits for the exit of a started server.
+    fn close(self) -> impl Future<Output = anyhow::Result<()>> + Send {
+        async { Ok(()) }
+    }
 
     /// Requests all tools and returns their number. Over HTTP this is not measured.
     fn list_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send {

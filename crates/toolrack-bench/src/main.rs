@@ -55,7 +55,7 @@ fn main() -> anyhow::Result<ExitCode> {
     // Toolrack's guardians are copies of the program that embeds it.
     toolrack_stdio::init();
     match Cli::parse().command {
-        Command::Serve(args) => server::serve(args.tools).map(|()| ExitCode::SUCCESS),
+        Command::Serve(args) => server::serve(args).map(|()| ExitCode::SUCCESS),
         Command::ServeHttp => server::http::serve().map(|()| ExitCode::SUCCESS),
         Command::Client(args) => {
             let outcome = client_process::run(&args);

@@ -21,6 +21,7 @@ pub(crate) const P99: Metric = metric("p99_micros", "p99 µs");
 pub(crate) const CPU_PER_CALL: Metric = metric("cpu_micros_per_call", "CPU µs/call");
 /// Time of one operation: a large result, a list, a connect.
 pub(crate) const MILLIS: Metric = metric("millis", "ms");
+pub(crate) const P95_MILLIS: Metric = metric("p95_millis", "p95 ms");
 pub(crate) const P99_MILLIS: Metric = metric("p99_millis", "p99 ms");
 pub(crate) const CPU_MILLIS: Metric = metric("cpu_millis", "CPU ms");
 /// Peak resident memory above that of the connected, idle client.
@@ -85,8 +86,8 @@ pub(crate) const SESSIONS_MIB: Metric = metric("sessions_mib", "and 1,000 sessio
 pub(crate) const KIB_PER_SESSION: Metric = metric("kib_per_session", "KiB/session");
 
 impl Metric {
-    pub(crate) fn is_higher_better(self) -> bool {
-        self == CALLS_PER_SECOND || self == CLIENT_CALLS
+    pub(crate) fn is_higher_better(&self) -> bool {
+        *self == CALLS_PER_SECOND || *self == CLIENT_CALLS
     }
 
     pub(crate) fn best(self, values: impl Iterator<Item = f64>) -> Option<f64> {

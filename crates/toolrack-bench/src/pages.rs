@@ -110,12 +110,14 @@ const PAGES: [Page; 5] = [
              ends when the program and its server are gone. `limit` is the server without any program: start, \
              handshake, call over a pipe, and exit after its input ends, which takes server-everything a third \
              of a second. A program that waits for its server to exit includes that time. Peers and that server \
-             run on the same Node.js 24. Memory is the peak resident size of the program, and of all its \
+             run on the same Node.js 24. The time until the first byte is read ends in the called server; the \
+             other configured servers are not called. Memory is the peak resident size of the program, and of all its \
              processes, sampled every millisecond in a separate run.",
         headlines: &[
             ("cold call of a Node.js server, ms", "cli-node", CURRENT, m::MILLIS),
             ("cold call of a small server, ms", "cli-demo", CURRENT, m::MILLIS),
             ("warm call through the daemon, ms", "cli-warm", CURRENT, m::MILLIS),
+            ("first byte at one of 100 servers, ms", "cli-first-byte-100", CURRENT, m::MILLIS),
             ("help, ms", "cli-help", CURRENT, m::MILLIS),
             ("peak memory, MiB", "cli-node", CURRENT, m::PEAK_MIB),
         ],

@@ -13,7 +13,12 @@ use toolrack_testkit::harness::{ProcessEntry, ProcessTable, memory_kib};
 
 /// User and system CPU time of all threads of this process.
 pub(crate) fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    clock(ClockId::ProcessCPUTime)
+}
+
+/// Reads a clock. All processes share the monotonic one.
+pub(crate) fn clock(id: ClockId) -> Duration {
+    let time = clock_gettime(id);
     let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
 }

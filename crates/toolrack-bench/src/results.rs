@@ -92,12 +92,12 @@ impl Results {
     }
 
     fn table(&self, scenario: &Scenario, cores: Cores, entries: &[Entry]) -> Table {
-        let (metrics, compared, comparisons) = scenario.work.columns();
+        let (metrics, comparisons) = scenario.work.columns();
         let has_runtime = |runtime| entries.iter().any(|entry| entry.setup.runtime == runtime);
         let names_runtime = has_runtime(Runtime::Current) && has_runtime(Runtime::Multi);
         let mut headings = vec!["client".to_owned()];
         headings.extend(metrics.iter().map(|metric| metric.heading.to_owned()));
-        headings.extend(comparisons.iter().map(|comparison| comparison.heading(compared)));
+        headings.extend(comparisons.iter().map(|comparison| comparison.heading(scenario.work)));
         let row = |entry: &Entry| {
             let mut row = vec![match entry.setup.runtime {
                 _ if !names_runtime || !entry.client.has_runtime() => {
@@ -112,9 +112,11 @@ impl Results {
                 return row;
             }
             row.extend(metrics.iter().map(|metric| self.value_cell(*entry, *metric)));
-            row.extend(comparisons.iter().map(|comparison| {
-                optional(self.compare(scenario.work, *entry, *comparison, compared))
-            }));
+            row.extend(
+                comparisons
+                    .iter()
+                    .map(|comparison| optional(self.compare(scenario.work, *entry, *comparison))),
+            );
             row
         };
         let rows = entries.iter().map(row).collect();
@@ -137,13 +139,8 @@ impl Results {
         }
     }
 
-    fn compare(
-        &self,
-        work: Work,
-        entry: Entry,
-        comparison: Comparison,
-        metric: Metric,
-    ) -> Option<f64> {
+    fn compare(&self, work: Work, entry: Entry, comparison: Comparison) -> Option<f64> {
+        let metric = *work.columns().0.first()?;
         // The limit has no Tokio runtime and is measured with the current-thread setup.
         let limit = |metric| {
             let setup = Setup { runtime: Runtime::Current, ..entry.setup };
@@ -169,9 +166,10 @@ impl Results {
 }
 
 impl Comparison {
-    fn heading(self, metric: Metric) -> String {
+    fn heading(self, work: Work) -> String {
+        let is_higher_better = work.columns().0.first().is_some_and(Metric::is_higher_better);
         match self {
-            Self::ToLimit if metric.is_higher_better() => "% of limit".to_owned(),
+            Self::ToLimit if is_higher_better => "% of limit".to_owned(),
             Self::ToLimit => "/ limit".to_owned(),
             Self::TimesRmcp => "× rmcp".to_owned(),
             Self::TimesBestPeer => "× best peer".to_owned(),

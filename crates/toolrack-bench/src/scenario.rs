@@ -55,6 +55,8 @@ pub(crate) enum Work {
     CliDemo,
     /// One call through a daemon that keeps the server running.
     CliWarm,
+    /// One call with this many configured servers, until the server reads its first byte.
+    CliFirstByte(usize),
     CliHelp,
     CliSize,
     /// Calls through a gateway over HTTP.
@@ -77,7 +79,7 @@ pub(crate) enum Load {
 }
 use Load::{Allocations, InFlight, Instructions, Sequential};
 use Work::{
-    CliDemo, CliHelp, CliNode, CliSize, CliWarm, Connect, EscapedResult, GatewayHttp,
+    CliDemo, CliFirstByte, CliHelp, CliNode, CliSize, CliWarm, Connect, EscapedResult, GatewayHttp,
     GatewayMemory, GatewayStdio, HeadOfLine, Http, Idle, LargeResult, Manager, ManagerBadNeighbor,
     ManagerMemory, ManagerStart, ManagerTools, Stdio, ToolList,
 };
@@ -223,6 +225,16 @@ const SCENARIOS: &[Scenario] = &[
     ),
     row("cli-demo", CliDemo, "Cold call of a small server: `add` of toolrack's demo server"),
     row("cli-warm", CliWarm, "Warm call of the same server through the daemon"),
+    row(
+        "cli-first-byte",
+        CliFirstByte(1),
+        "Cold `toolrack call` with 1 configured server: time until the first byte reaches the server",
+    ),
+    row(
+        "cli-first-byte-100",
+        CliFirstByte(100),
+        "Cold `toolrack call` with 100 configured servers: time until the first byte reaches the server",
+    ),
     row("cli-help", CliHelp, "Help"),
     row("cli-size", CliSize, "Size of the program"),
     row(
@@ -274,7 +286,7 @@ impl Work {
             Manager(_) | ManagerTools | ManagerMemory | ManagerStart | ManagerBadNeighbor => {
                 Subject::Manager
             }
-            CliNode | CliDemo | CliWarm | CliHelp | CliSize => Subject::Cli,
+            CliNode | CliDemo | CliWarm | CliFirstByte(_) | CliHelp | CliSize => Subject::Cli,
             GatewayHttp(_) | GatewayStdio(_) | GatewayMemory => Subject::Gateway,
         }
     }
@@ -346,7 +358,7 @@ impl Work {
             ManagerTools | ManagerMemory | ManagerBadNeighbor => &[ClientName::Manager],
             CliNode | CliDemo => &[BareBlock, Toolrack, Mcporter, Inspector],
             CliHelp => &[Toolrack, Mcporter, Inspector],
-            CliWarm | CliSize => &[Toolrack],
+            CliWarm | CliFirstByte(_) | CliSize => &[Toolrack],
             GatewayHttp(_) | GatewayStdio(_) => &[Direct, Gateway, FastMcp],
             GatewayMemory => &[Gateway],
         }
@@ -379,39 +391,32 @@ impl Work {
         }
     }
 
-    /// Columns of the table: metrics, the metric that clients are compared by, and the comparisons.
+    /// Columns of the table: metrics, of which clients are compared by the first, and the comparisons.
     #[expect(clippy::too_many_lines, reason = "a table")]
-    pub(crate) fn columns(self) -> (&'static [Metric], Metric, &'static [Comparison]) {
+    pub(crate) fn columns(self) -> (&'static [Metric], &'static [Comparison]) {
         use Comparison::{Added, TimesBestPeer, TimesRmcp, ToLimit};
         const EVERY: &[Comparison] = &[ToLimit, TimesRmcp, TimesBestPeer];
         const CALLS: Metric = m::CALLS_PER_SECOND;
         match self {
-            Stdio(Sequential) | Http(Sequential, ..) => {
-                (&[m::P50, m::P99, m::CPU_PER_CALL], m::P50, EVERY)
-            }
-            Stdio(InFlight(_)) => (&[CALLS, m::CPU_PER_CALL], CALLS, EVERY),
-            Http(InFlight(_), ..) => (&[CALLS, m::P50, m::P99, m::CPU_PER_CALL], CALLS, EVERY),
+            Stdio(Sequential) | Http(Sequential, ..) => (&[m::P50, m::P99, m::CPU_PER_CALL], EVERY),
+            Stdio(InFlight(_)) => (&[CALLS, m::CPU_PER_CALL], EVERY),
+            Http(InFlight(_), ..) => (&[CALLS, m::P50, m::P99, m::CPU_PER_CALL], EVERY),
             Stdio(Instructions) | Http(Instructions, ..) => {
-                (&[m::INSTRUCTIONS], m::INSTRUCTIONS, &[TimesRmcp, TimesBestPeer])
+                (&[m::INSTRUCTIONS], &[TimesRmcp, TimesBestPeer])
             }
             Stdio(Allocations) | Http(Allocations, ..) => {
-                (&[m::ALLOCATIONS, m::ALLOCATED_BYTES], m::ALLOCATIONS, &[TimesRmcp])
+                (&[m::ALLOCATIONS, m::ALLOCATED_BYTES], &[TimesRmcp])
             }
             HeadOfLine => (
                 &[m::BESIDE_SLOW_P50, m::BESIDE_SLOW_P99, m::ALONE_P50, m::BESIDE_SLOW_OVER_ALONE],
-                m::BESIDE_SLOW_P50,
                 &[],
             ),
             LargeResult(_) | EscapedResult(_) => {
-                (&[m::MILLIS, m::CPU_MILLIS, m::PEAK_MB, m::OVER_IDLE_MB], m::MILLIS, EVERY)
+                (&[m::MILLIS, m::CPU_MILLIS, m::PEAK_MB, m::OVER_IDLE_MB], EVERY)
             }
-            ToolList => {
-                (&[m::MILLIS, m::CPU_MILLIS, m::OVER_IDLE_MB, m::RELIST_MB], m::MILLIS, EVERY)
-            }
-            Connect => {
-                (&[m::MILLIS, m::P99_MILLIS, m::CPU_MILLIS], m::MILLIS, &[ToLimit, TimesRmcp])
-            }
-            Idle => (&[m::RESIDENT_KIB, m::ANONYMOUS_KIB, m::GUARDIAN_KIB], m::RESIDENT_KIB, &[]),
+            ToolList => (&[m::MILLIS, m::CPU_MILLIS, m::OVER_IDLE_MB, m::RELIST_MB], EVERY),
+            Connect => (&[m::MILLIS, m::P99_MILLIS, m::CPU_MILLIS], &[ToLimit, TimesRmcp]),
+            Idle => (&[m::RESIDENT_KIB, m::ANONYMOUS_KIB, m::GUARDIAN_KIB], &[]),
             Manager(Sequential) => (
                 &[
                     m::CLIENT_P50,
@@ -421,7 +426,6 @@ impl Work {
                     m::CPU_PER_CALL,
                     m::CPU_OVER_CLIENT,
                 ],
-                m::P50,
                 &[],
             ),
             Manager(InFlight(_)) => (
@@ -433,14 +437,12 @@ impl Work {
                     m::CPU_PER_CALL,
                     m::CPU_OVER_CLIENT,
                 ],
-                CALLS,
                 &[],
             ),
-            Manager(Instructions) => (&[m::INSTRUCTIONS], m::INSTRUCTIONS, &[]),
-            Manager(Allocations) => (&[m::ALLOCATIONS, m::ALLOCATED_BYTES], m::ALLOCATIONS, &[]),
+            Manager(Instructions) => (&[m::INSTRUCTIONS], &[]),
+            Manager(Allocations) => (&[m::ALLOCATIONS, m::ALLOCATED_BYTES], &[]),
             ManagerTools => (
                 &[m::ALL_TOOLS_P50, m::ALL_TOOLS_P99, m::READ_TOOLS_P50, m::CACHED_TOOLS_MILLIS],
-                m::ALL_TOOLS_P50,
                 &[],
             ),
             ManagerMemory => (
@@ -451,10 +453,9 @@ impl Work {
                     m::BEYOND_LIST_KIB,
                     m::GUARDIAN_KIB,
                 ],
-                m::RESIDENT_KIB,
                 &[],
             ),
-            ManagerStart => (&[m::MILLIS, m::CPU_MILLIS], m::MILLIS, &[TimesRmcp]),
+            ManagerStart => (&[m::MILLIS, m::CPU_MILLIS], &[TimesRmcp]),
             ManagerBadNeighbor => (
                 &[
                     m::P50,
@@ -467,24 +468,21 @@ impl Work {
                     m::MANAGED_OVER_UNMANAGED,
                     m::FAILED_CALLS,
                 ],
-                m::P99,
                 &[],
             ),
             CliNode | CliDemo => (
-                &[m::FIRST_OUTPUT, m::MILLIS, m::PEAK_MIB, m::TREE_PEAK_MIB],
-                m::MILLIS,
+                &[m::MILLIS, m::FIRST_OUTPUT, m::PEAK_MIB, m::TREE_PEAK_MIB],
                 &[Added(m::FIRST_OUTPUT), Added(m::MILLIS), TimesBestPeer],
             ),
-            CliWarm => (&[m::FIRST_OUTPUT, m::MILLIS], m::MILLIS, &[]),
-            CliHelp => (&[m::MILLIS, m::PEAK_MIB], m::MILLIS, &[TimesBestPeer]),
-            CliSize => (&[m::BUILT_MIB, m::STRIPPED_MIB], m::STRIPPED_MIB, &[]),
+            CliWarm => (&[m::MILLIS, m::FIRST_OUTPUT], &[]),
+            CliFirstByte(_) => (&[m::MILLIS, m::P95_MILLIS], &[]),
+            CliHelp => (&[m::MILLIS, m::PEAK_MIB], &[TimesBestPeer]),
+            CliSize => (&[m::BUILT_MIB, m::STRIPPED_MIB], &[]),
             GatewayHttp(Sequential) | GatewayStdio(Sequential) => {
-                (&[m::P50, m::P99], m::P50, &[Added(m::P50), TimesBestPeer])
+                (&[m::P50, m::P99], &[Added(m::P50), TimesBestPeer])
             }
-            GatewayHttp(_) | GatewayStdio(_) => (&[CALLS], CALLS, &[ToLimit, TimesBestPeer]),
-            GatewayMemory => {
-                (&[m::SERVERS_MIB, m::SESSIONS_MIB, m::KIB_PER_SESSION], m::SESSIONS_MIB, &[])
-            }
+            GatewayHttp(_) | GatewayStdio(_) => (&[CALLS], &[ToLimit, TimesBestPeer]),
+            GatewayMemory => (&[m::SERVERS_MIB, m::SESSIONS_MIB, m::KIB_PER_SESSION], &[]),
         }
     }
 }

@@ -21,10 +21,13 @@ use anyhow::Context as _;
 use memchr::memchr;
 use parking_lot::Mutex;
 use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::time::ClockId;
 use toolrack_testkit::harness;
 
 use self::request::{Arguments, EchoMatcher, Request};
 use self::responses::Escapes;
+use crate::cli::ServeArgs;
+use crate::resource_usage::clock;
 
 /// Duration of a call of `slow`.
 const SLOW: Duration = Duration::from_millis(400);
@@ -36,8 +39,9 @@ const READ_BYTES: usize = 64 * 1024;
 /// Slow calls that wait at the same time. When the queue is full, the server waits for the oldest.
 const MAX_SLOW_CALLS: usize = 1024;
 
-/// Serves until stdin closes. `n_tools` is the length of the tool list.
-pub(crate) fn serve(n_tools: usize) -> anyhow::Result<()> {
+/// Serves until stdin closes.
+pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
+    let ServeArgs { tools: n_tools, mut first_byte } = args;
     let mut input =
         File::from(io::stdin().as_fd().try_clone_to_owned().context("cannot open stdin")?);
     let output =
@@ -51,6 +55,10 @@ pub(crate) fn serve(n_tools: usize) -> anyhow::Result<()> {
         let read = input.read(free)?;
         if read == 0 {
             return Ok(());
+        }
+        if let Some(path) = first_byte.take() {
+            let nanos = clock(ClockId::Monotonic).as_nanos();
+            File::create(path)?.write_all(nanos.to_string().as_bytes())?;
         }
         filled += read;
         let mut rest = buffer.get(..filled).unwrap_or_default();

@@ -3,32 +3,19 @@
 //! **Invariant:** no clock and no transport here. Times are relative to the start of the batch.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::time::Duration;
+
+use toolrack_transport::Delivery;
 
 /// Tolerated delay after a deadline on a busy machine.
 pub(crate) const GRACE: Duration = Duration::from_millis(250);
 
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum OutcomeKind {
-    /// A result arrived. Its nonce is in [`Outcome::echoed`].
-    Ok,
-    /// The server answered with an error.
-    Answered,
-    /// No byte was sent.
-    NotSent,
-    /// Some or all bytes were sent, and no response arrived.
-    Unknown,
-}
-
 /// Outcome of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    pub(crate) kind: OutcomeKind,
+    /// The nonce in the result, if the result has one; or how far the call got.
+    pub(crate) result: Result<Option<u64>, Delivery>,
     pub(crate) at: Duration,
-    /// The nonce in the result, if the call has one.
-    pub(crate) echoed: Option<u64>,
 }
 
 /// All calls of one batch. A nonce is the index of its call.
@@ -43,66 +30,31 @@ struct Call {
     outcomes: Vec<Outcome>,
 }
 
-/// How a call breaks the promise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum ViolationKind {
+/// How a call breaks the promise: names of the figures that count it.
+pub(crate) mod violation {
     /// It has no outcome.
-    Missing,
+    pub(crate) const MISSING: &str = "missing";
     /// It has more than one outcome.
-    Duplicate,
+    pub(crate) const DUPLICATE: &str = "double";
     /// It received the result of another call.
-    WrongResult,
+    pub(crate) const WRONG_RESULT: &str = "cross_wired";
     /// Its result has the wrong shape.
-    Mangled,
+    pub(crate) const MANGLED: &str = "mangled";
     /// It ran more than once.
-    ExecutedTwice,
+    pub(crate) const EXECUTED_TWICE: &str = "executed_twice";
     /// It was answered, but never ran.
-    AnsweredUnexecuted,
+    pub(crate) const ANSWERED_UNEXECUTED: &str = "answered_unexecuted";
     /// It was reported as not sent, but it ran.
-    NotSentExecuted,
+    pub(crate) const NOT_SENT_EXECUTED: &str = "not_sent_executed";
     /// Its outcome came after the deadline plus the grace.
-    Late,
-}
-
-impl ViolationKind {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Missing,
-        Self::Duplicate,
-        Self::WrongResult,
-        Self::Mangled,
-        Self::ExecutedTwice,
-        Self::AnsweredUnexecuted,
-        Self::NotSentExecuted,
-        Self::Late,
-    ];
-
-    /// Name of the figure that counts it.
-    pub(crate) fn figure(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Duplicate => "double",
-            Self::WrongResult => "cross_wired",
-            Self::Mangled => "mangled",
-            Self::ExecutedTwice => "executed_twice",
-            Self::AnsweredUnexecuted => "answered_unexecuted",
-            Self::NotSentExecuted => "not_sent_executed",
-            Self::Late => "late",
-        }
-    }
+    pub(crate) const LATE: &str = "late";
 }
 
 /// A call that breaks the promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
-    pub(crate) nonce: u64,
-    pub(crate) kind: ViolationKind,
-    detail: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call {} is {}: {}", self.nonce, self.kind.figure(), self.detail)
-    }
+    pub(crate) name: &'static str,
+    pub(crate) what: String,
 }
 
 impl CallLog {
@@ -124,13 +76,10 @@ impl CallLog {
         self.calls.len()
     }
 
-    /// Counts the calls by kind of outcome.
-    pub(crate) fn counts(&self) -> HashMap<OutcomeKind, u64> {
-        let mut counts = HashMap::new();
-        for outcome in self.calls.iter().flat_map(|call| &call.outcomes) {
-            *counts.entry(outcome.kind).or_default() += 1;
-        }
-        counts
+    /// Number of outcomes of this kind.
+    pub(crate) fn count(&self, kind: Option<Delivery>) -> u64 {
+        let outcomes = self.calls.iter().flat_map(|call| &call.outcomes);
+        outcomes.filter(|outcome| outcome.result.err() == kind).count() as u64
     }
 
     /// The largest delay of an outcome after its deadline.
@@ -150,11 +99,11 @@ impl CallLog {
         let mut found = Vec::new();
         for (nonce, call) in (0..).zip(&self.calls) {
             let n_runs = executions.get(&nonce).copied().unwrap_or_default();
-            let kinds = call.kinds(nonce, n_runs);
-            found.extend(kinds.into_iter().map(|kind| {
-                let Call { deadline, outcomes } = call;
+            let Call { deadline, outcomes } = call;
+            let names = call.violations(nonce, n_runs).into_iter();
+            found.extend(names.map(|name| {
                 let detail = format!("deadline {deadline:?}, run {n_runs} times, {outcomes:?}");
-                Violation { nonce, kind, detail }
+                Violation { name, what: format!("call {nonce} is {name}: {detail}") }
             }));
         }
         found
@@ -162,35 +111,26 @@ impl CallLog {
 }
 
 impl Call {
-    fn kinds(&self, nonce: u64, n_runs: u64) -> Vec<ViolationKind> {
-        let mut kinds = Vec::new();
+    fn violations(&self, nonce: u64, n_runs: u64) -> Vec<&'static str> {
         let any = |is_so: &dyn Fn(&Outcome) -> bool| self.outcomes.iter().any(is_so);
-        let answered =
-            |outcome: &Outcome| matches!(outcome.kind, OutcomeKind::Ok | OutcomeKind::Answered);
-        match self.outcomes.len() {
-            0 => kinds.push(ViolationKind::Missing),
-            1 => {}
-            _ => kinds.push(ViolationKind::Duplicate),
-        }
-        if any(&|outcome| outcome.echoed.is_some_and(|echoed| echoed != nonce)) {
-            kinds.push(ViolationKind::WrongResult);
-        }
-        if any(&|outcome| outcome.kind == OutcomeKind::Ok && outcome.echoed.is_none()) {
-            kinds.push(ViolationKind::Mangled);
-        }
-        if n_runs > 1 {
-            kinds.push(ViolationKind::ExecutedTwice);
-        }
-        if n_runs == 0 && any(&answered) {
-            kinds.push(ViolationKind::AnsweredUnexecuted);
-        }
-        if n_runs > 0 && any(&|outcome| outcome.kind == OutcomeKind::NotSent) {
-            kinds.push(ViolationKind::NotSentExecuted);
-        }
-        if any(&|outcome| outcome.at > self.deadline + GRACE) {
-            kinds.push(ViolationKind::Late);
-        }
-        kinds
+        let is_answered =
+            |outcome: &Outcome| matches!(outcome.result, Ok(_) | Err(Delivery::Answered));
+        let is_wrong =
+            |outcome: &Outcome| matches!(outcome.result, Ok(Some(echoed)) if echoed != nonce);
+        let checks = [
+            (violation::MISSING, self.outcomes.is_empty()),
+            (violation::DUPLICATE, self.outcomes.len() > 1),
+            (violation::WRONG_RESULT, any(&is_wrong)),
+            (violation::MANGLED, any(&|outcome| outcome.result == Ok(None))),
+            (violation::EXECUTED_TWICE, n_runs > 1),
+            (violation::ANSWERED_UNEXECUTED, n_runs == 0 && any(&is_answered)),
+            (
+                violation::NOT_SENT_EXECUTED,
+                n_runs > 0 && any(&|outcome| outcome.result == Err(Delivery::NotSent)),
+            ),
+            (violation::LATE, any(&|outcome| outcome.at > self.deadline + GRACE)),
+        ];
+        checks.into_iter().filter(|(_, is_broken)| *is_broken).map(|(name, _)| name).collect()
     }
 }
 
@@ -200,68 +140,68 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(1);
 
-    fn end(kind: OutcomeKind) -> Outcome {
-        let echoed = (kind == OutcomeKind::Ok).then_some(0);
-        Outcome { kind, at: DEADLINE, echoed }
+    const OK: Result<Option<u64>, Delivery> = Ok(Some(0));
+    const ANSWERED: Result<Option<u64>, Delivery> = Err(Delivery::Answered);
+    const NOT_SENT: Result<Option<u64>, Delivery> = Err(Delivery::NotSent);
+    const UNKNOWN: Result<Option<u64>, Delivery> = Err(Delivery::Unknown);
+
+    fn end(result: Result<Option<u64>, Delivery>) -> Outcome {
+        Outcome { result, at: DEADLINE }
     }
 
     /// A call with these outcomes and runs has these violations.
     #[track_caller]
-    fn check(outcomes: &[Outcome], n_runs: u64, expected: &[ViolationKind]) {
+    fn check(outcomes: &[Outcome], n_runs: u64, expected: &[&str]) {
         let mut call_log = CallLog::default();
         let nonce = call_log.issue(DEADLINE);
         for outcome in outcomes {
             call_log.record_outcome(nonce, outcome.clone());
         }
         let found = call_log.violations(&HashMap::from([(nonce, n_runs)]));
-        let kinds: Vec<ViolationKind> = found.iter().map(|violation| violation.kind).collect();
-        assert_eq!(kinds, expected, "{outcomes:?} run {n_runs} times");
+        let names: Vec<&str> = found.iter().map(|violation| violation.name).collect();
+        assert_eq!(names, expected, "{outcomes:?} run {n_runs} times");
     }
 
     #[test]
     fn allowed_outcomes_are_not_violations() {
-        check(&[end(OutcomeKind::Ok)], 1, &[]);
-        check(&[end(OutcomeKind::Answered)], 1, &[]);
-        check(&[end(OutcomeKind::NotSent)], 0, &[]);
-        check(&[end(OutcomeKind::Unknown)], 0, &[]);
-        check(&[end(OutcomeKind::Unknown)], 1, &[]);
+        check(&[end(OK)], 1, &[]);
+        check(&[end(ANSWERED)], 1, &[]);
+        check(&[end(NOT_SENT)], 0, &[]);
+        check(&[end(UNKNOWN)], 0, &[]);
+        check(&[end(UNKNOWN)], 1, &[]);
     }
 
     #[test]
     fn every_call_has_exactly_one_outcome() {
-        check(&[], 0, &[ViolationKind::Missing]);
-        check(&[], 1, &[ViolationKind::Missing]);
-        check(&[end(OutcomeKind::Ok), end(OutcomeKind::Unknown)], 1, &[ViolationKind::Duplicate]);
+        check(&[], 0, &[violation::MISSING]);
+        check(&[], 1, &[violation::MISSING]);
+        check(&[end(OK), end(UNKNOWN)], 1, &[violation::DUPLICATE]);
     }
 
     #[test]
     fn a_result_belongs_to_its_call() {
-        check(
-            &[Outcome { echoed: Some(1), ..end(OutcomeKind::Ok) }],
-            1,
-            &[ViolationKind::WrongResult],
-        );
-        check(&[Outcome { echoed: None, ..end(OutcomeKind::Ok) }], 1, &[ViolationKind::Mangled]);
+        check(&[end(Ok(Some(1)))], 1, &[violation::WRONG_RESULT]);
+        check(&[end(Ok(None))], 1, &[violation::MANGLED]);
     }
 
     #[test]
     fn nothing_is_run_twice() {
-        check(&[end(OutcomeKind::Ok)], 2, &[ViolationKind::ExecutedTwice]);
-        check(&[end(OutcomeKind::Unknown)], 2, &[ViolationKind::ExecutedTwice]);
+        check(&[end(OK)], 2, &[violation::EXECUTED_TWICE]);
+        check(&[end(UNKNOWN)], 2, &[violation::EXECUTED_TWICE]);
     }
 
     #[test]
     fn outcome_must_match_the_executions() {
-        check(&[end(OutcomeKind::Ok)], 0, &[ViolationKind::AnsweredUnexecuted]);
-        check(&[end(OutcomeKind::Answered)], 0, &[ViolationKind::AnsweredUnexecuted]);
-        check(&[end(OutcomeKind::NotSent)], 1, &[ViolationKind::NotSentExecuted]);
+        check(&[end(OK)], 0, &[violation::ANSWERED_UNEXECUTED]);
+        check(&[end(ANSWERED)], 0, &[violation::ANSWERED_UNEXECUTED]);
+        check(&[end(NOT_SENT)], 1, &[violation::NOT_SENT_EXECUTED]);
     }
 
     #[test]
     fn outcome_is_late_only_after_the_grace() {
-        check(&[Outcome { at: DEADLINE + GRACE, ..end(OutcomeKind::Unknown) }], 1, &[]);
+        check(&[Outcome { at: DEADLINE + GRACE, ..end(UNKNOWN) }], 1, &[]);
         let late = DEADLINE + GRACE + Duration::from_nanos(1);
-        check(&[Outcome { at: late, ..end(OutcomeKind::Unknown) }], 1, &[ViolationKind::Late]);
+        check(&[Outcome { at: late, ..end(UNKNOWN) }], 1, &[violation::LATE]);
     }
 
     #[test]
@@ -269,22 +209,23 @@ mod tests {
         let mut call_log = CallLog::default();
         call_log.issue(DEADLINE);
         call_log.issue(DEADLINE);
-        call_log.record_outcome(0, end(OutcomeKind::NotSent));
+        call_log.record_outcome(0, end(NOT_SENT));
         let found = call_log.violations(&HashMap::new());
-        let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let lines: Vec<&str> = found.iter().map(|violation| violation.what.as_str()).collect();
         assert_eq!(lines, ["call 1 is missing: deadline 1s, run 0 times, []"]);
     }
 
     #[test]
     fn outcomes_are_counted_with_the_worst_lateness() {
         let mut call_log = CallLog::default();
-        for kind in [OutcomeKind::Ok, OutcomeKind::Ok, OutcomeKind::Unknown] {
+        for kind in [OK, OK, UNKNOWN] {
             let nonce = call_log.issue(DEADLINE);
-            let at = if kind == OutcomeKind::Unknown { DEADLINE + GRACE } else { DEADLINE / 2 };
+            let at = if kind == UNKNOWN { DEADLINE + GRACE } else { DEADLINE / 2 };
             call_log.record_outcome(nonce, Outcome { at, ..end(kind) });
         }
-        let expected = HashMap::from([(OutcomeKind::Ok, 2), (OutcomeKind::Unknown, 1)]);
-        assert_eq!((call_log.n_calls(), call_log.counts()), (3, expected));
+        let counts = [None, Some(Delivery::Unknown), Some(Delivery::NotSent)];
+        let counts = counts.map(|kind| call_log.count(kind));
+        assert_eq!((call_log.n_calls(), counts), (3, [2, 1, 0]));
         assert_eq!(call_log.worst_lateness(), GRACE);
     }
 }

@@ -5,22 +5,23 @@
 //! error.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use toolrack_service::{Home, LocalService, McpConfig, McpService as _, McpStatus, ServiceOptions};
 use toolrack_testkit::Marker;
 use toolrack_testkit::harness::{ProcessEntry, ProcessHandle, ProcessTable, print_progress};
 use uuid::Uuid;
 
-use crate::findings::{Findings, millis};
+use crate::cycle::{Cycle, repeat_if_busy, run_parallel};
+use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::process::scripted_server;
 use crate::random::{Random, Seeds};
@@ -37,9 +38,6 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Delay between sending a call and killing the server: minimum and maximum.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
 
-/// Attempts per crash when the machine is too busy to measure.
-const MAX_TRIES: u32 = 5;
-
 /// Servers that crash at the same time.
 const N_PARALLEL: usize = 2;
 
@@ -48,58 +46,42 @@ const RESTART_CHECK_EVERY: u64 = 10;
 
 struct Gate {
     service: LocalService,
-    seeds: Seeds,
-    next: AtomicU64,
-    n_inconclusive: AtomicU64,
-}
-
-/// Result of one crash.
-#[derive(Debug)]
-struct Crash {
-    seed: u64,
-    scenario: &'static CrashScenario,
-    /// From the exit to the error.
-    took: Option<Duration>,
-    /// Whether it was late only because the machine was too busy.
-    is_inconclusive: bool,
-    /// From the error until the server ran again by itself, where that was tested.
-    back: Option<Duration>,
-    failure: Option<String>,
+    /// Sets of servers, one server for each scenario. A crash takes a set, so that no other one disturbs it.
+    servers: Mutex<Vec<Vec<Uuid>>>,
 }
 
 pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let (dir, marker) = (TempDir::new()?, Marker::new());
     let service = LocalService::open(Home::in_dir(dir.path()), ServiceOptions::default()).await?;
-    let gate = Arc::new(Gate {
-        service,
-        seeds: seeds.clone(),
-        next: AtomicU64::new(0),
-        n_inconclusive: AtomicU64::new(0),
-    });
+    let gate = Arc::new(Gate { service, servers: Mutex::default() });
+    for number in 0..N_PARALLEL {
+        let servers = gate.create_servers(number, &marker)?;
+        gate.servers.lock().push(servers);
+    }
     let n_crashes = effort.select(20, 500) * SCENARIOS.len() as u64;
     print_progress(format!("G21: {n_crashes} crashes"));
-    let mut workers = JoinSet::new();
-    for worker in 0..N_PARALLEL {
-        let servers = gate.servers(worker, &marker)?;
-        workers.spawn(Arc::clone(&gate).crash_many(servers, n_crashes));
-    }
-    let crashes: Vec<Crash> = workers.join_all().await.into_iter().flatten().collect();
+    let crash = |(number, (index, scenario))| {
+        let (gate, seeds) = (Arc::clone(&gate), seeds.clone());
+        async move {
+            let servers = gate.servers.lock().pop().unwrap_or_default();
+            let id = servers.get(index).copied().unwrap_or_default();
+            let cycle = gate.crash_one(&seeds, number, id, scenario).await;
+            gate.servers.lock().push(servers);
+            cycle
+        }
+    };
+    let scenarios = (0..n_crashes).zip(SCENARIOS.iter().enumerate().cycle());
+    let crashes = run_parallel(N_PARALLEL, scenarios.map(crash)).await;
     gate.service.close().await;
     let mut findings = Findings::default();
     findings.count("crashes", crashes.len() as u64);
-    findings.count("crashes_tried_again", gate.n_inconclusive.load(Ordering::Relaxed));
-    findings.percentiles("error", crashes.iter().filter_map(|crash| crash.took));
+    findings.total("crashes_", "tried_again", &crashes);
+    findings.times("", "error", &crashes);
     for scenario in &SCENARIOS {
-        let of_scenario = crashes.iter().filter(|crash| crash.scenario == scenario);
-        let longest = of_scenario.filter_map(|crash| crash.took).max().unwrap_or_default();
-        findings.measure(&format!("{}_max_ms", scenario.name), millis(longest));
+        findings.longest(scenario.name, &crashes);
     }
-    findings.percentiles("back", crashes.iter().filter_map(|crash| crash.back));
-    for Crash { seed, scenario, failure, .. } in crashes {
-        if let Some(what) = failure {
-            findings.fail(seed, format!("{}: {what}", scenario.name));
-        }
-    }
+    findings.times("", "back", &crashes);
+    findings.fail_cycles(crashes);
     let n_left = findings.fail_leftovers(0, "left at the end", &marker);
     findings.count("survivors", n_left);
     Ok(findings)
@@ -107,11 +89,11 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
 
 impl Gate {
     /// Creates one server per crash scenario and returns their ids.
-    fn servers(&self, worker: usize, marker: &Marker) -> anyhow::Result<Vec<Uuid>> {
+    fn create_servers(&self, number: usize, marker: &Marker) -> anyhow::Result<Vec<Uuid>> {
         let (variable, value) = marker.env_var();
         let add = |scenario: &CrashScenario| {
             let document = json!({
-                "name": format!("{}-{worker}", scenario.name),
+                "name": format!("{}-{number}", scenario.name),
                 "package": { "package_type": "binary", "identifier": scripted_server()? },
                 "transport": { "type": "stdio" },
                 "env_vars": { variable: value },
@@ -123,54 +105,43 @@ impl Gate {
         SCENARIOS.iter().map(add).collect()
     }
 
-    async fn crash_many(self: Arc<Self>, servers: Vec<Uuid>, n_crashes: u64) -> Vec<Crash> {
-        let mut crashes = Vec::new();
-        loop {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if number >= n_crashes {
-                return crashes;
-            }
-            let index = usize::try_from(number).unwrap_or_default() % SCENARIOS.len();
-            if let (Some(scenario), Some(id)) = (SCENARIOS.get(index), servers.get(index)) {
-                crashes.push(Box::pin(self.crash_one(number, *id, scenario)).await);
+    async fn crash_one(
+        &self,
+        seeds: &Seeds,
+        number: u64,
+        id: Uuid,
+        scenario: &'static CrashScenario,
+    ) -> Cycle {
+        let crash = || async {
+            let (seed, random) = seeds.for_cycle(number);
+            let mut cycle = Cycle { seed, ..Cycle::default() };
+            let failure = self.crash(id, scenario, random, &mut cycle).await.err();
+            cycle.failures.extend(failure);
+            cycle
+        };
+        let mut cycle = repeat_if_busy(crash).await;
+        let checks_restart = (number / SCENARIOS.len() as u64).is_multiple_of(RESTART_CHECK_EVERY);
+        if checks_restart && cycle.failures.is_empty() {
+            match self.wait_restarted(id).await {
+                Some(back) => cycle.time("back", back),
+                None => cycle.fail("is not started again"),
             }
         }
+        cycle.failures.iter_mut().for_each(|what| *what = format!("{}: {what}", scenario.name));
+        cycle
     }
 
-    /// Crashes a server. Repeats a few times when the machine was too busy to measure.
-    async fn crash_one(&self, number: u64, id: Uuid, scenario: &'static CrashScenario) -> Crash {
-        let mut n_tries = 0;
-        loop {
-            let (seed, random) = self.seeds.for_cycle(number);
-            let mut crash = Crash {
-                seed,
-                scenario,
-                took: None,
-                is_inconclusive: false,
-                back: None,
-                failure: None,
-            };
-            crash.failure = self.crash(id, random, &mut crash).await.err();
-            n_tries += 1;
-            if crash.is_inconclusive && n_tries < MAX_TRIES {
-                self.n_inconclusive.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-            let checks_restart =
-                (number / SCENARIOS.len() as u64).is_multiple_of(RESTART_CHECK_EVERY);
-            if checks_restart && crash.failure.is_none() {
-                crash.failure = self.wait_restarted(id, &mut crash).await.err();
-            }
-            return crash;
-        }
-    }
-
-    async fn crash(&self, id: Uuid, mut random: Random, crash: &mut Crash) -> Result<(), String> {
-        let scenario = crash.scenario;
+    async fn crash(
+        &self,
+        id: Uuid,
+        scenario: &'static CrashScenario,
+        mut random: Random,
+        cycle: &mut Cycle,
+    ) -> Result<(), String> {
         // A start by the user resets the failure count, so it does not wait for the backoff.
         let started = timeout(CALL_TIMEOUT, self.service.start(id)).await;
         started.map_err(|_late| "does not start")?.map_err(|error| error.to_string())?;
-        let ServerProcesses { leader, server } = self.processes(id).await?;
+        let (leader, server) = self.processes(id).await?;
         let watcher = ExitWatcher::start(leader, CALL_TIMEOUT);
         let killing = async {
             sleep(random.time(PAUSE.0, PAUSE.1)).await;
@@ -191,11 +162,11 @@ impl Gate {
         let all = async { tokio::join!(error_shown, self.background_call(id, scenario), killing) };
         let ((shown, message), called, ()) =
             timeout(CALL_TIMEOUT, all).await.map_err(|_late| "the crash is never shown")?;
-        let observation = watcher.finish().ok_or("the process does not end")?;
-        let took = shown.saturating_duration_since(observation.ended);
-        crash.took = Some(took);
-        crash.is_inconclusive = took > ERROR_LIMIT && observation.is_starved();
-        if scenario.load == Load::Busy && called.is_ok() {
+        let (ended, scheduling_delay) = watcher.finish().ok_or("the process does not end")?;
+        let took = shown.saturating_duration_since(ended);
+        cycle.times.extend([("error", took), (scenario.name, took)]);
+        cycle.is_inconclusive = took > ERROR_LIMIT && scheduling_delay > STARVED;
+        if scenario.is_busy && called.is_ok() {
             return Err("a call to a server that crashed succeeded".to_owned());
         }
         if took > ERROR_LIMIT {
@@ -204,28 +175,28 @@ impl Gate {
         Ok(())
     }
 
-    /// Waits until the service restarts the server by itself.
-    async fn wait_restarted(&self, id: Uuid, crash: &mut Crash) -> Result<(), String> {
+    /// Returns the time until the service restarted the server by itself.
+    async fn wait_restarted(&self, id: Uuid) -> Option<Duration> {
         let started_at = Instant::now();
         let runs = async {
             while !matches!(self.service.status(id), McpStatus::Running { .. }) {
                 sleep(POLL_INTERVAL).await;
             }
         };
-        timeout(CALL_TIMEOUT, runs).await.map_err(|_late| "is not started again")?;
-        crash.back = Some(started_at.elapsed());
-        Ok(())
+        timeout(CALL_TIMEOUT, runs).await.ok().map(|()| started_at.elapsed())
     }
 
     /// The call in progress when the server dies, if the scenario has one.
     async fn background_call(&self, id: Uuid, scenario: &CrashScenario) -> Result<String, String> {
-        match scenario.load {
-            Load::Idle => Ok(String::new()),
-            Load::Busy => self.call(id, "sleep", &json!({ "ms": 600_000 })).await,
+        if !scenario.is_busy {
+            return Ok(String::new());
         }
+        self.call(id, "sleep", &json!({ "ms": 600_000 })).await
     }
 
-    async fn processes(&self, id: Uuid) -> Result<ServerProcesses, String> {
+    /// The process that the guardian started, whose exit is the crash, and the one that answers, possibly a
+    /// descendant.
+    async fn processes(&self, id: Uuid) -> Result<(ProcessHandle, ProcessHandle), String> {
         let ids = self.call(id, "pid", &json!({})).await?;
         let ids: Value = serde_json::from_str(&ids).map_err(|error| error.to_string())?;
         let pid = ids.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
@@ -240,8 +211,7 @@ impl Gate {
             table.children(guardian.ok_or("it has no process")?).into_iter().find(is_leader);
         let leader = leader.and_then(|leader| ProcessHandle::open(leader.pid));
         let server = pid.and_then(ProcessHandle::open);
-        let (leader, server) = leader.zip(server).ok_or("its processes are not found")?;
-        Ok(ServerProcesses { leader, server })
+        Ok(leader.zip(server).ok_or("its processes are not found")?)
     }
 
     async fn call(&self, id: Uuid, tool: &str, arguments: &Value) -> Result<String, String> {
@@ -249,54 +219,37 @@ impl Gate {
     }
 }
 
-/// The processes of one server.
-struct ServerProcesses {
-    /// The process that the guardian started; its exit is the crash.
-    leader: ProcessHandle,
-    /// The process that answers, possibly a descendant of the leader.
-    server: ProcessHandle,
-}
-
 /// How a server crashes, and under which load.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 struct CrashScenario {
     name: &'static str,
     plan: &'static str,
     /// Signal to the process that answers. Without one, its plan makes it exit.
     signal: Option<Signal>,
-    load: Load,
+    /// Whether a call is in progress.
+    is_busy: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Load {
-    /// No call is in progress.
-    Idle,
-    /// A call is in progress.
-    Busy,
+const fn idle(name: &'static str, plan: &'static str, signal: Signal) -> CrashScenario {
+    CrashScenario { name, plan, signal: Some(signal), is_busy: false }
+}
+
+const fn busy(name: &'static str, plan: &'static str, signal: Option<Signal>) -> CrashScenario {
+    CrashScenario { name, plan, signal, is_busy: true }
 }
 
 /// The first call asks for process ids, so the second one is the call in progress.
 const SCENARIOS: [CrashScenario; 8] = [
     // A launcher exits when the server below it is gone.
-    CrashScenario { name: "exit_idle", plan: "tree", signal: Some(Signal::KILL), load: Load::Idle },
-    CrashScenario { name: "exit_busy", plan: "call:2=exit(3)", signal: None, load: Load::Busy },
-    CrashScenario { name: "kill_idle", plan: "", signal: Some(Signal::KILL), load: Load::Idle },
-    CrashScenario { name: "kill_busy", plan: "", signal: Some(Signal::KILL), load: Load::Busy },
-    CrashScenario { name: "segv_idle", plan: "", signal: Some(Signal::SEGV), load: Load::Idle },
-    CrashScenario { name: "segv_busy", plan: "", signal: Some(Signal::SEGV), load: Load::Busy },
+    idle("exit_idle", "tree", Signal::KILL),
+    busy("exit_busy", "call:2=exit(3)", None),
+    idle("kill_idle", "", Signal::KILL),
+    busy("kill_busy", "", Some(Signal::KILL)),
+    idle("segv_idle", "", Signal::SEGV),
+    busy("segv_busy", "", Some(Signal::SEGV)),
     // Children that survive are ended later and must not delay the error.
-    CrashScenario {
-        name: "family_idle",
-        plan: "start=children(2); escape=1",
-        signal: Some(Signal::KILL),
-        load: Load::Idle,
-    },
-    CrashScenario {
-        name: "family_busy",
-        plan: "start=children(2); escape=1",
-        signal: Some(Signal::KILL),
-        load: Load::Busy,
-    },
+    idle("family_idle", "start=children(2); escape=1", Signal::KILL),
+    busy("family_busy", "start=children(2); escape=1", Some(Signal::KILL)),
 ];
 
 /// Sleep of the watcher in each round after the exit.
@@ -307,16 +260,7 @@ const STARVED: Duration = Duration::from_millis(20);
 
 struct ExitWatcher {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Option<ExitObservation>>,
-}
-
-/// What the watcher saw.
-#[derive(Debug, Clone, Copy)]
-struct ExitObservation {
-    /// When the process exited.
-    ended: Instant,
-    /// The largest oversleep since then.
-    scheduling_delay: Duration,
+    thread: JoinHandle<Option<(Instant, Duration)>>,
 }
 
 impl ExitWatcher {
@@ -331,21 +275,15 @@ impl ExitWatcher {
                 thread::sleep(NAP);
                 scheduling_delay = scheduling_delay.max(started_at.elapsed().saturating_sub(NAP));
             }
-            Some(ExitObservation { ended, scheduling_delay })
+            Some((ended, scheduling_delay))
         });
         Self { stop, thread }
     }
 
-    /// Stops the watcher. Returns `None` if the process did not exit.
-    fn finish(self) -> Option<ExitObservation> {
+    /// Stops the watcher. Returns the exit of the process, if it came, and the largest oversleep since then.
+    fn finish(self) -> Option<(Instant, Duration)> {
         self.stop.store(true, Ordering::Release);
         self.thread.join().ok().flatten()
-    }
-}
-
-impl ExitObservation {
-    fn is_starved(&self) -> bool {
-        self.scheduling_delay > STARVED
     }
 }
 

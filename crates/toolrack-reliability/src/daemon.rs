@@ -5,21 +5,22 @@ use std::fs::{self, File};
 use std::io;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 use toolrack_daemon::{Daemon, DaemonOptions, ShutdownKind};
 use toolrack_service::Home;
 use toolrack_testkit::Marker;
-use toolrack_testkit::harness::{ProcessHandle, now, own_program};
+use toolrack_testkit::harness::{now, own_program};
 
 use crate::daemon_client::{ApiResponse, DaemonClient};
 use crate::process;
-use crate::subreaper::{Subreaper, Unreaped};
+use crate::subreaper::{RunningChild, Subreaper, Unreaped};
 
 /// Interval between two readiness checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -37,16 +38,8 @@ const LIFETIME: &str = "600s";
 #[derive(Debug, Clone)]
 pub(crate) struct ServerEntry {
     pub(crate) name: String,
-    /// Its fault plan.
-    pub(crate) plan: String,
-    pub(crate) program: Program,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Program {
-    Scripted,
-    /// A program that does not exist.
-    Missing,
+    /// Its fault plan. Without one, its program does not exist.
+    pub(crate) plan: Option<&'static str>,
 }
 
 /// Temporary home and config, with a marker on every process started from it.
@@ -56,48 +49,48 @@ pub(crate) struct DaemonHome {
     pub(crate) marker: Marker,
 }
 
-/// A running daemon. Killed on drop, so a failed gate leaves none.
+/// A daemon that accepts calls.
 #[derive(Debug)]
 pub(crate) struct RunningDaemon<'a> {
-    pub(crate) handle: ProcessHandle,
+    pub(crate) process: RunningChild,
+    /// From the start of its process until it accepted calls.
+    pub(crate) ready: Duration,
     started_at: Instant,
-    child: Child,
     /// Keeps the exit code for `wait`: the subreaper must not collect it.
     _unreaped: Unreaped<'a>,
     socket: PathBuf,
 }
 
 impl ServerEntry {
-    pub(crate) fn scripted(name: impl Into<String>, plan: &str) -> Self {
-        Self { name: name.into(), plan: plan.to_owned(), program: Program::Scripted }
+    pub(crate) fn scripted(name: impl Into<String>, plan: &'static str) -> Self {
+        Self { name: name.into(), plan: Some(plan) }
     }
+}
 
-    /// Formats the entry as TOML.
-    fn to_toml(&self, marker: &Marker) -> io::Result<String> {
-        let program = match self.program {
-            Program::Scripted => process::scripted_server()?,
-            Program::Missing => PathBuf::from("/nonexistent/server"),
-        };
-        // A JSON string is a valid TOML string.
-        let quoted = |text: &str| Value::from(text).to_string();
-        let args = ["--lifetime", LIFETIME, "--plan", &self.plan].map(quoted).join(", ");
-        let (variable, value) = marker.env_var();
-        Ok(format!(
-            "[[defaults.mcp]]\nname = {}\ntransport = \"stdio\"\ncommand = {}\nargs = [{args}]\n\
-             env = {{ {variable} = {} }}\n\n",
-            quoted(&self.name),
-            quoted(&program.to_string_lossy()),
-            quoted(value),
-        ))
-    }
+/// An entry of the config.
+fn to_toml(name: &str, program: &Path, plan: &str, marker: &Marker) -> String {
+    // A JSON string is a valid TOML string.
+    let quoted = |text: &str| Value::from(text).to_string();
+    let args = ["--lifetime", LIFETIME, "--plan", plan].map(quoted).join(", ");
+    let (variable, value) = marker.env_var();
+    format!(
+        "[[defaults.mcp]]\nname = {}\ntransport = \"stdio\"\ncommand = {}\nargs = [{args}]\n\
+         env = {{ {variable} = {} }}\n\n",
+        quoted(name),
+        quoted(&program.to_string_lossy()),
+        quoted(value),
+    )
 }
 
 impl DaemonHome {
     pub(crate) fn new(entries: &[ServerEntry]) -> io::Result<Self> {
-        let (dir, marker) = (TempDir::new()?, Marker::new());
-        let daemon_home = Self { dir, marker };
-        let texts = entries.iter().map(|entry| entry.to_toml(&daemon_home.marker));
-        let text = texts.collect::<io::Result<String>>()?;
+        let daemon_home = Self { dir: TempDir::new()?, marker: Marker::new() };
+        let scripted = process::scripted_server()?;
+        let texts = entries.iter().map(|ServerEntry { name, plan }| {
+            let program = plan.map_or(Path::new("/nonexistent/server"), |_| &scripted);
+            to_toml(name, program, plan.unwrap_or_default(), &daemon_home.marker)
+        });
+        let text: String = texts.collect();
         File::create(daemon_home.home().config_file())?.write_all(text.as_bytes())?;
         Ok(daemon_home)
     }
@@ -106,7 +99,7 @@ impl DaemonHome {
         Home::in_dir(self.dir.path())
     }
 
-    /// Starts the daemon without waiting.
+    /// Starts the daemon and waits until it accepts calls.
     pub(crate) fn start<'a>(&self, subreaper: &'a Subreaper) -> Result<RunningDaemon<'a>, String> {
         let why = |error: io::Error| format!("the daemon does not start: {error}");
         let mut command = own_program().map_err(why)?;
@@ -114,23 +107,25 @@ impl DaemonHome {
         command.arg("daemon").arg(self.dir.path()).env(variable, value);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let started_at = now();
-        let (child, handle) = subreaper.start(&mut command).map_err(why)?;
-        let unreaped = subreaper.leave_unreaped(&handle);
-        let socket = self.home().run_dir().join("daemon.sock");
-        Ok(RunningDaemon { handle, started_at, child, _unreaped: unreaped, socket })
+        let process = subreaper.start(&mut command).map_err(why)?;
+        let unreaped = subreaper.leave_unreaped(&process.handle);
+        let (socket, ready) = (self.home().run_dir().join("daemon.sock"), Duration::ZERO);
+        let daemon = RunningDaemon { process, ready, started_at, _unreaped: unreaped, socket };
+        Ok(RunningDaemon { ready: daemon.wait_ready()?, ..daemon })
     }
 }
 
 impl RunningDaemon<'_> {
-    /// Waits until the daemon accepts calls, and returns the time since its process started.
-    pub(crate) fn wait_ready(&self) -> Result<Duration, String> {
+    fn wait_ready(&self) -> Result<Duration, String> {
         loop {
             let response =
                 self.client().and_then(|mut client| client.get("/readyz")?.success_body());
             let took = self.started_at.elapsed();
             match response {
                 Ok(_) => return Ok(took),
-                Err(error) if took > START_LIMIT || self.handle.wait_exit(POLL_INTERVAL) => {
+                Err(error)
+                    if took > START_LIMIT || self.process.handle.wait_exit(POLL_INTERVAL) =>
+                {
                     return Err(format!("the daemon is not ready after {took:?}: {error}"));
                 }
                 Err(_) => {}
@@ -169,18 +164,17 @@ impl RunningDaemon<'_> {
         &self.socket
     }
 
+    /// Asks the daemon to stop.
+    pub(crate) fn terminate(&self) {
+        self.process.handle.signal(Signal::TERM);
+    }
+
     /// Waits for the exit and returns the exit code: `None` if the daemon was killed or did not exit.
     pub(crate) fn wait_exit(&mut self, limit: Duration) -> Option<i32> {
-        if !self.handle.wait_exit(limit) {
+        if !self.process.handle.wait_exit(limit) {
             return None;
         }
-        self.child.wait().ok()?.code()
-    }
-}
-
-impl Drop for RunningDaemon<'_> {
-    fn drop(&mut self) {
-        self.handle.kill();
+        self.process.child.wait().ok()?.code()
     }
 }
 
@@ -235,9 +229,8 @@ mod tests {
     #[test]
     fn entry_with_any_plan_is_valid_toml() {
         let plan = "call=garbage(text,3); \\ \"x\"";
-        let entry =
-            ServerEntry { name: "a b".into(), plan: plan.into(), program: Program::Missing };
-        let reading = read_as(Dialect::Toolrack, "", &entry.to_toml(&Marker::new()).unwrap());
+        let text = to_toml("a b", "/nonexistent/server".as_ref(), plan, &Marker::new());
+        let reading = read_as(Dialect::Toolrack, "", &text);
         assert!(reading.diagnostics.is_empty(), "{:?}", reading.diagnostics);
     }
 

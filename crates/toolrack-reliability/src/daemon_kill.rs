@@ -12,18 +12,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use toolrack_service::Home;
 use toolrack_testkit::harness::{now, print_progress};
 
+use crate::cycle::Cycle;
 use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry, history_call_ids};
 use crate::daemon_client::{ApiResponse, DaemonClient};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::{describe_leftovers, kill_marked, wait_cleaned};
 use crate::random::{Random, Seeds};
-use crate::startup::READY_LIMIT;
+use crate::startup;
 use crate::subreaper::Subreaper;
 
 /// Servers of the daemon.
@@ -42,15 +41,6 @@ const START_LIMIT: Duration = Duration::from_secs(90);
 /// Time under load before the kill: minimum and maximum. Some servers are still starting then.
 const LOAD_TIME: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(4));
 
-/// Result of one kill.
-#[derive(Debug, Default)]
-struct KillResult {
-    ready: Option<Duration>,
-    clean: Option<Duration>,
-    n_survivors: u64,
-    failures: Vec<String>,
-}
-
 pub(crate) fn run(
     subreaper: &Subreaper,
     effort: Effort,
@@ -59,24 +49,23 @@ pub(crate) fn run(
     let daemon_home = DaemonHome::new(&entries())?;
     let mut durability = DurabilityCheck::open(daemon_home.home())?;
     let mut findings = Findings::default();
-    let mut kills = Vec::new();
+    let mut cycles = Vec::new();
     let n_cycles = effort.select(10, 100);
-    for cycle in 0..n_cycles {
-        let (seed, random) = seeds.for_cycle(cycle);
-        print_progress(format!("G22: kill {} of {n_cycles}", cycle + 1));
+    for number in 0..n_cycles {
+        let (seed, random) = seeds.for_cycle(number);
+        print_progress(format!("G22: kill {} of {n_cycles}", number + 1));
         let kill = run_and_kill(&daemon_home, subreaper, random, &mut durability);
-        kills.push((seed, kill.unwrap_or_else(KillResult::failed)));
+        cycles.push(Cycle::new(seed, kill));
     }
-    let last =
-        final_run(&daemon_home, subreaper, &mut durability).unwrap_or_else(KillResult::failed);
-    kills.push((seeds.all().first().copied().unwrap_or_default(), last));
+    let last = final_run(&daemon_home, subreaper, &mut durability);
+    cycles.push(Cycle::new(seeds.first(), last));
     findings.count("servers", N_SERVERS);
     findings.count("kills", n_cycles);
-    findings.count("survivors", kills.iter().map(|(_, kill)| kill.n_survivors).sum());
-    findings.percentiles("clean", kills.iter().filter_map(|(_, kill)| kill.clean));
-    findings.percentiles("ready", kills.iter().filter_map(|(_, kill)| kill.ready));
+    findings.total("", "survivors", &cycles);
+    findings.times("", "clean", &cycles);
+    findings.times("", "ready", &cycles);
     durability.report(&mut findings);
-    findings.fail_all(kills.into_iter().map(|(seed, kill)| (seed, kill.failures)));
+    findings.fail_cycles(cycles);
     Ok(findings)
 }
 
@@ -94,23 +83,14 @@ fn run_and_kill(
     subreaper: &Subreaper,
     mut random: Random,
     durability: &mut DurabilityCheck,
-) -> Result<KillResult, String> {
+) -> Result<Cycle, String> {
     let daemon = daemon_home.start(subreaper)?;
-    let ready = daemon.wait_ready()?;
-    let mut kill =
-        KillResult { ready: Some(ready), failures: late(ready), ..KillResult::default() };
+    let mut cycle = started(&daemon);
     let load_time = random.time(LOAD_TIME.0, LOAD_TIME.1);
-    let Killed { at, observed } = load_until_killed(&daemon, load_time, &mut random);
-    match wait_cleaned(&daemon_home.marker, at) {
-        Ok(clean) => kill.clean = Some(clean),
-        Err(left) => {
-            kill.n_survivors = left.len() as u64;
-            kill.failures
-                .push(format!("killed after {load_time:?}: {}", describe_leftovers(&left)));
-        }
-    }
-    kill.failures.extend(durability.verify(observed));
-    Ok(kill)
+    let (killed, observed) = load_until_killed(&daemon, load_time, &mut random);
+    cycle.wait_cleaned(&daemon_home.marker, killed, &format!("killed after {load_time:?}"));
+    cycle.failures.extend(durability.verify(observed));
+    Ok(cycle)
 }
 
 /// A last run with a graceful stop, to check that everything still works.
@@ -118,38 +98,28 @@ fn final_run(
     daemon_home: &DaemonHome,
     subreaper: &Subreaper,
     durability: &mut DurabilityCheck,
-) -> Result<KillResult, String> {
+) -> Result<Cycle, String> {
     let mut daemon = daemon_home.start(subreaper)?;
-    let ready = daemon.wait_ready()?;
-    let mut failures = late(ready);
+    let mut cycle = started(&daemon);
     daemon.wait_connected(N_SERVERS, START_LIMIT)?;
-    daemon.handle.signal(Signal::TERM);
+    daemon.terminate();
     let code = daemon.wait_exit(STOP_LIMIT);
     if code != Some(0) {
-        failures.push(format!("after SIGTERM the daemon exited with {code:?}"));
+        cycle.fail(format!("after SIGTERM the daemon exited with {code:?}"));
     }
-    let left = kill_marked(&daemon_home.marker);
+    let left = daemon_home.marker.kill_survivors();
     if !left.is_empty() {
-        failures.push(describe_leftovers(&left));
+        cycle.fail_leftovers(&left, "after SIGTERM");
     }
-    failures.extend(durability.verify(Observed::default()));
-    Ok(KillResult {
-        ready: Some(ready),
-        n_survivors: left.len() as u64,
-        failures,
-        ..KillResult::default()
-    })
+    cycle.failures.extend(durability.verify(Observed::default()));
+    Ok(cycle)
 }
 
-fn late(ready: Duration) -> Vec<String> {
-    let is_late = ready > READY_LIMIT;
-    is_late.then(|| format!("the daemon was ready {ready:?} after its start")).into_iter().collect()
-}
-
-impl KillResult {
-    fn failed(what: String) -> Self {
-        Self { failures: vec![what], ..Self::default() }
-    }
+fn started(daemon: &RunningDaemon<'_>) -> Cycle {
+    let mut cycle = Cycle::default();
+    cycle.time("ready", daemon.ready);
+    cycle.failures.extend(startup::late(daemon.ready));
+    cycle
 }
 
 /// Acknowledged data that must survive the kill.
@@ -248,13 +218,6 @@ struct Observed {
     failures: Vec<String>,
 }
 
-/// A killed daemon.
-#[derive(Debug)]
-struct Killed {
-    at: Instant,
-    observed: Observed,
-}
-
 struct Load<'a> {
     observed: Mutex<Observed>,
     /// Set before the kill: from then on a broken connection is expected.
@@ -262,12 +225,12 @@ struct Load<'a> {
     daemon: &'a RunningDaemon<'a>,
 }
 
-/// Puts the daemon under load for `life`, kills it, and returns what the clients observed.
+/// Puts the daemon under load, kills it, and returns the time of the kill and what the clients observed.
 fn load_until_killed(
     daemon: &RunningDaemon<'_>,
     load_time: Duration,
     random: &mut Random,
-) -> Killed {
+) -> (Instant, Observed) {
     let load = Load { observed: Mutex::default(), expects_close: AtomicBool::new(false), daemon };
     let streams: Vec<Random> =
         (0..N_CALLERS).map(|stream| Random::new(random.draw(), stream)).collect();
@@ -282,10 +245,10 @@ fn load_until_killed(
         // Before the kill, so that no client reports its broken connection as a failure.
         load.expects_close.store(true, Ordering::Release);
         let at = now();
-        daemon.handle.kill();
+        daemon.process.handle.kill();
         at
     });
-    Killed { at, observed: load.observed.into_inner() }
+    (at, load.observed.into_inner())
 }
 
 impl Load<'_> {

@@ -4,13 +4,12 @@
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::Signal;
 use toolrack_testkit::harness::{now, print_progress};
 
+use crate::cycle::Cycle;
 use crate::daemon::{DaemonHome, ServerEntry};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::{describe_leftovers, kill_marked, wait_cleaned};
 use crate::random::{Random, Seeds};
 use crate::subreaper::Subreaper;
 
@@ -38,19 +37,6 @@ const SOON: Duration = Duration::from_secs(4);
 /// The longest pause between two signals. Servers are still in their grace period then.
 const PAUSE: Duration = Duration::from_millis(1500);
 
-/// Prefix of the figures for daemons that get two signals.
-const TWICE: &str = "twice_";
-
-/// Result of one stop.
-#[derive(Debug, Default)]
-struct StopResult {
-    took: Duration,
-    /// From the exit until no process was left.
-    clean: Duration,
-    n_survivors: u64,
-    failures: Vec<String>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Signals {
     One,
@@ -68,28 +54,22 @@ pub(crate) fn run(
     let daemon_home = DaemonHome::new(&entries)?;
     let mut findings = Findings::default();
     findings.count("servers", N_SERVERS);
-    for (prefix, signals) in [("", Signals::One), (TWICE, Signals::Two)] {
+    for (prefix, signals) in [("", Signals::One), ("twice_", Signals::Two)] {
         print_progress(format!("G15: signals: {signals:?}"));
-        let mut all = Vec::new();
+        let mut cycles = Vec::new();
         for number in 0..effort.select(1, 50) {
             let (seed, random) = seeds.for_cycle(number);
-            let ended = stop(&daemon_home, subreaper, random, number, signals);
-            all.push((seed, ended.unwrap_or_else(StopResult::failed)));
+            cycles.push(Cycle::new(seed, stop(&daemon_home, subreaper, random, number, signals)));
         }
-        add(&mut findings, prefix, all);
+        findings.count(&format!("{prefix}rounds"), cycles.len() as u64);
+        findings.times(prefix, "exit", &cycles);
+        if signals == Signals::Two {
+            findings.times(prefix, "clean", &cycles);
+        }
+        findings.total(prefix, "survivors", &cycles);
+        findings.fail_cycles(cycles);
     }
     Ok(findings)
-}
-
-fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, StopResult)>) {
-    findings.count(&format!("{prefix}rounds"), all.len() as u64);
-    findings.percentiles(&format!("{prefix}exit"), all.iter().map(|(_, stop)| stop.took));
-    if prefix == TWICE {
-        findings.percentiles(&format!("{prefix}clean"), all.iter().map(|(_, stop)| stop.clean));
-    }
-    let n_survivors = all.iter().map(|(_, stop)| stop.n_survivors).sum();
-    findings.count(&format!("{prefix}survivors"), n_survivors);
-    findings.fail_all(all.into_iter().map(|(seed, stop)| (seed, stop.failures)));
 }
 
 fn stop(
@@ -98,9 +78,8 @@ fn stop(
     mut random: Random,
     number: u64,
     signals: Signals,
-) -> Result<StopResult, String> {
+) -> Result<Cycle, String> {
     let mut daemon = daemon_home.start(subreaper)?;
-    daemon.wait_ready()?;
     // The first run stops with every server running, the others at any time.
     if number == 0 {
         daemon.wait_connected(N_SERVERS, START_LIMIT)?;
@@ -108,37 +87,34 @@ fn stop(
         thread::sleep(random.time(Duration::ZERO, SOON));
     }
     let mut signaled = now();
-    daemon.handle.signal(Signal::TERM);
+    daemon.terminate();
     if signals == Signals::Two {
-        let is_over = daemon.handle.wait_exit(random.time(Duration::ZERO, PAUSE));
+        let is_over = daemon.process.handle.wait_exit(random.time(Duration::ZERO, PAUSE));
         // A daemon with little to stop may already have exited gracefully, which is fine.
         if !is_over {
             signaled = now();
-            daemon.handle.signal(Signal::TERM);
+            daemon.terminate();
         }
     }
     let code = daemon.wait_exit(HUNG);
     let exited = now();
-    let mut ended = StopResult { took: exited.duration_since(signaled), ..StopResult::default() };
-    let problem = judge(signals, ended.took, code);
-    ended.failures.extend(problem);
-    let left = match signals {
+    let took = exited.duration_since(signaled);
+    let mut cycle = Cycle::default();
+    cycle.time("exit", took);
+    cycle.failures.extend(judge(signals, took, code));
+    let about = format!("{signals:?}");
+    match signals {
         // A graceful stop leaves no process, not even for a moment.
-        Signals::One => daemon_home.marker.survivors(),
-        Signals::Two => match wait_cleaned(&daemon_home.marker, exited) {
-            Ok(clean) => {
-                ended.clean = clean;
-                Vec::new()
+        Signals::One => {
+            let left = daemon_home.marker.survivors();
+            if !left.is_empty() {
+                daemon_home.marker.kill_survivors();
+                cycle.fail_leftovers(&left, &about);
             }
-            Err(left) => left,
-        },
-    };
-    if !left.is_empty() {
-        kill_marked(&daemon_home.marker);
-        ended.n_survivors = left.len() as u64;
-        ended.failures.push(format!("{signals:?}: {}", describe_leftovers(&left)));
+        }
+        Signals::Two => cycle.wait_cleaned(&daemon_home.marker, exited, &about),
     }
-    Ok(ended)
+    Ok(cycle)
 }
 
 fn judge(signals: Signals, took: Duration, code: Option<i32>) -> Option<String> {
@@ -155,12 +131,6 @@ fn judge(signals: Signals, took: Duration, code: Option<i32>) -> Option<String> 
         Signals::Two => matches!(code, Some(0 | 1)),
     };
     (!is_right).then(|| format!("{signals:?}: the exit code is {code:?}"))
-}
-
-impl StopResult {
-    fn failed(what: String) -> Self {
-        Self { failures: vec![what], ..Self::default() }
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde_json::json;
 use tempfile::NamedTempFile;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use toolrack_testkit::harness::print_progress;
@@ -14,11 +13,11 @@ use toolrack_testkit::{Journal, JournalEvent, Marker, zombies_of};
 use toolrack_transport::{RawJson, Transport as _};
 
 use crate::call_log::GRACE;
+use crate::cycle::{Cycle, run_parallel};
 use crate::fault_plans::{Action, Expected, Observation, PLANS, Plan, Step, Weight, observe};
-use crate::findings::{Findings, millis};
+use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::peer::{Peer, ServerScript, texts};
-use crate::process::kill_marked;
 use crate::random::{Random, Seeds};
 
 /// Time limit for closing.
@@ -39,31 +38,26 @@ const N_PARALLEL: usize = 12;
 /// Text that breaks line readers: multi-byte characters, quotes, other line separators.
 const TEXT: &str = "ä€😀\u{2028}\u{2029}\n\r\"\\\u{1}";
 
-/// Result of one plan.
-#[derive(Debug, Default)]
-struct PlanResult {
-    /// The largest delay of an outcome after its deadline.
-    overrun: Duration,
-    closing: Duration,
-    failures: Vec<String>,
-}
-
 pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let mut findings = Findings::default();
-    let mut results = Vec::new();
+    let mut cycles = Vec::new();
     for weight in [Weight::Light, Weight::Heavy] {
         let plans: Vec<&Plan> = PLANS.iter().filter(|plan| plan.weight == weight).collect();
         let n_parallel = if weight == Weight::Light { N_PARALLEL } else { 1 };
         print_progress(format!("G04: {} plans, {n_parallel} at a time", plans.len()));
         let n_rounds = effort.select(1, if weight == Weight::Light { 50 } else { 10 });
-        results.extend(run_plans(&plans, n_rounds, n_parallel, seeds).await);
+        let rounds: Vec<&'static Plan> = plans.repeat(n_rounds);
+        let run = |(number, plan)| {
+            let (seed, random) = seeds.for_cycle(number);
+            async move { Cycle::new(seed, run_plan(plan, random).await) }
+        };
+        cycles.extend(run_parallel(n_parallel, (0..).zip(rounds).map(run)).await);
     }
     findings.count("plans", PLANS.len() as u64);
-    findings.count("runs", results.len() as u64);
-    let overruns = results.iter().map(|(_, result)| result.overrun);
-    findings.measure("overrun_max_ms", millis(overruns.max().unwrap_or_default()));
-    findings.percentiles("close", results.iter().map(|(_, result)| result.closing));
-    findings.fail_all(results.into_iter().map(|(seed, result)| (seed, result.failures)));
+    findings.count("runs", cycles.len() as u64);
+    findings.longest("overrun", &cycles);
+    findings.times("", "close", &cycles);
+    findings.fail_cycles(cycles);
     let n_zombies = zombies_of(std::process::id()).len() as u64;
     findings.count("zombies", n_zombies);
     if n_zombies > 0 {
@@ -72,37 +66,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     Ok(findings)
 }
 
-/// Runs every plan `n_rounds` times and returns each result with its seed.
-async fn run_plans(
-    plans: &[&'static Plan],
-    n_rounds: u64,
-    n_parallel: usize,
-    seeds: &Seeds,
-) -> Vec<(u64, PlanResult)> {
-    let permits = Arc::new(Semaphore::new(n_parallel));
-    let mut running = JoinSet::new();
-    let rounds = (0..n_rounds).flat_map(|_| plans.iter().copied());
-    for (number, plan) in (0..).zip(rounds) {
-        let (seed, random) = seeds.for_cycle(number);
-        let permits = Arc::clone(&permits);
-        running.spawn(async move {
-            // The semaphore is never closed.
-            let permit = permits.acquire().await;
-            let result = Box::pin(run_plan(plan, random)).await;
-            drop(permit);
-            (
-                seed,
-                result.unwrap_or_else(|what| PlanResult {
-                    failures: vec![what],
-                    ..PlanResult::default()
-                }),
-            )
-        });
-    }
-    running.join_all().await
-}
-
-async fn run_plan(plan: &Plan, mut random: Random) -> Result<PlanResult, String> {
+async fn run_plan(plan: &Plan, mut random: Random) -> Result<Cycle, String> {
     let marker = Marker::new();
     let about = |what: String| format!("{} ({}): {what}", plan.name, plan.faults);
     let file = NamedTempFile::new().map_err(|error| about(error.to_string()))?;
@@ -111,7 +75,7 @@ async fn run_plan(plan: &Plan, mut random: Random) -> Result<PlanResult, String>
     let script = script.map_err(|error| about(error.to_string()))?;
     let peer = script.open().await.map_err(|error| about(error.to_string()))?;
     let peer = Arc::new(peer);
-    let mut result = PlanResult::default();
+    let mut cycle = Cycle::default();
     let first = Step { action: Action::Initialize, expected: Expected::Result };
     let first_step = (!plan.initializes_itself()).then_some(first);
     for step in first_step.iter().chain(plan.steps) {
@@ -119,35 +83,36 @@ async fn run_plan(plan: &Plan, mut random: Random) -> Result<PlanResult, String>
             Expected::Timeout => random.time(NO_RESPONSE_TIMEOUT.0, NO_RESPONSE_TIMEOUT.1),
             _ => CALL_TIMEOUT,
         };
-        run_step(&peer, *step, call_timeout, &mut result).await;
+        run_step(&peer, *step, call_timeout, &mut cycle).await;
     }
     let closing = Instant::now();
     if timeout(2 * CLOSE_LIMIT, peer.transport.close()).await.is_err() {
-        result.failures.push("closing does not end".to_owned());
+        cycle.fail("closing does not end");
     }
-    result.closing = closing.elapsed();
-    if result.closing > CLOSE_LIMIT {
-        result.failures.push(format!("closing took {:?}", result.closing));
+    let closing = closing.elapsed();
+    cycle.time("close", closing);
+    if closing > CLOSE_LIMIT {
+        cycle.fail(format!("closing took {closing:?}"));
     }
     let left = marker.survivors();
     if !left.is_empty() {
-        kill_marked(&marker);
-        result.failures.push(format!("left after closing: {left:?}"));
+        marker.kill_survivors();
+        cycle.fail(format!("left after closing: {left:?}"));
     }
     if let Some(expected) = plan.n_cancelled {
         let journal = Journal::read(file.path()).map_err(|error| about(error.to_string()))?;
         let n_cancelled =
             journal.records.iter().filter(|record| record.event == JournalEvent::Cancelled).count();
         if n_cancelled != expected {
-            result.failures.push(format!("{n_cancelled} calls were cancelled, not {expected}"));
+            cycle.fail(format!("{n_cancelled} calls were cancelled, not {expected}"));
         }
     }
-    result.failures = result.failures.into_iter().map(about).collect();
-    Ok(result)
+    cycle.failures = cycle.failures.into_iter().map(about).collect();
+    Ok(cycle)
 }
 
 /// Runs a step and records wrong outcomes and late ones.
-async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, result: &mut PlanResult) {
+async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, cycle: &mut Cycle) {
     let n_calls = match step.action {
         Action::Call { n_calls, .. } => n_calls,
         Action::Initialize | Action::List => 1,
@@ -165,17 +130,13 @@ async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, result: 
     }
     for (seen, took) in requests.join_all().await {
         let overrun = took.saturating_sub(call_timeout);
-        result.overrun = result.overrun.max(overrun);
+        cycle.time("overrun", overrun);
         if overrun > GRACE {
-            result
-                .failures
-                .push(format!("{:?} took {took:?} with {call_timeout:?} to wait", step.action));
+            cycle.fail(format!("{:?} took {took:?} with {call_timeout:?} to wait", step.action));
         }
         if !step.expected.matches_outcome(&seen) {
             let Step { action, expected } = step;
-            result
-                .failures
-                .push(format!("{action:?}: {expected:?} expected, {seen:?} after {took:?}"));
+            cycle.fail(format!("{action:?}: {expected:?} expected, {seen:?} after {took:?}"));
         }
     }
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
 use toolrack_testkit::Marker;
 
+use crate::cycle::Cycle;
 use crate::gate::{Effort, Gate};
-use crate::process::kill_marked;
 
 /// Failures beyond this number are only counted.
 const SHOWN: usize = 20;
@@ -57,18 +57,36 @@ impl Findings {
         }
     }
 
-    /// Records the failures of parts of the gate, each with the seed of its part.
-    pub(crate) fn fail_all(&mut self, failures: impl IntoIterator<Item = (u64, Vec<String>)>) {
-        for (seed, failures) in failures {
+    /// Records the failures of the cycles, each with the seed of its cycle.
+    pub(crate) fn fail_cycles(&mut self, cycles: Vec<Cycle>) {
+        for Cycle { seed, failures, .. } in cycles {
             for what in failures {
                 self.fail(seed, what);
             }
         }
     }
 
+    /// The sum of a count over all cycles.
+    pub(crate) fn total(&mut self, prefix: &str, name: &str, cycles: &[Cycle]) {
+        let counts = cycles.iter().flat_map(|cycle| &cycle.counts);
+        let total = counts.filter(|(count, _)| *count == name).map(|(_, number)| number).sum();
+        self.count(&format!("{prefix}{name}"), total);
+    }
+
+    /// The percentiles of a time over all cycles.
+    pub(crate) fn times(&mut self, prefix: &str, name: &str, cycles: &[Cycle]) {
+        self.percentiles(&format!("{prefix}{name}"), times_of(name, cycles));
+    }
+
+    /// The longest of a time over all cycles.
+    pub(crate) fn longest(&mut self, name: &str, cycles: &[Cycle]) {
+        let longest = times_of(name, cycles).max().unwrap_or_default();
+        self.measure(&format!("{name}_max_ms"), millis(longest));
+    }
+
     /// Kills the processes that carry the marker, and records them as a failure. Returns their number.
     pub(crate) fn fail_leftovers(&mut self, seed: u64, about: &str, marker: &Marker) -> u64 {
-        let left = kill_marked(marker);
+        let left = marker.kill_survivors();
         if !left.is_empty() {
             self.fail(seed, format!("{about}: {left:?}"));
         }
@@ -86,9 +104,9 @@ impl Findings {
 
     /// Three figures: `name_p50_ms`, `name_p99_ms`, `name_max_ms`.
     pub(crate) fn percentiles(&mut self, name: &str, times: impl IntoIterator<Item = Duration>) {
-        let Percentiles { p50, p99, max } = Percentiles::from_times(times.into_iter().collect());
-        for (part, time) in [("p50", p50), ("p99", p99), ("max", max)] {
-            self.measure(&format!("{name}_{part}_ms"), millis(time));
+        let times: Vec<Duration> = times.into_iter().collect();
+        for (part, share) in [("p50", 50), ("p99", 99), ("max", 100)] {
+            self.measure(&format!("{name}_{part}_ms"), millis(percentile(&times, share)));
         }
     }
 
@@ -107,16 +125,6 @@ impl fmt::Display for Figures {
         let words: Vec<String> =
             self.0.iter().map(|(name, number)| format!("{name} {number}")).collect();
         f.write_str(&words.join(" · "))
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pass => "PASS",
-            Self::Fail => "FAIL",
-            Self::Skipped => "SKIPPED",
-        })
     }
 }
 
@@ -151,24 +159,17 @@ impl<'de> Visitor<'de> for FiguresVisitor {
     }
 }
 
-/// Median, 99th percentile and maximum.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Percentiles {
-    pub(crate) p50: Duration,
-    pub(crate) p99: Duration,
-    pub(crate) max: Duration,
+fn times_of(name: &str, cycles: &[Cycle]) -> impl Iterator<Item = Duration> {
+    let times = cycles.iter().flat_map(|cycle| &cycle.times);
+    times.filter(move |(time, _)| *time == name).map(|(_, took)| *took)
 }
 
-impl Percentiles {
-    /// All zero for an empty list.
-    pub(crate) fn from_times(mut times: Vec<Duration>) -> Self {
-        times.sort_unstable();
-        let rank = |share: usize| {
-            let index = (times.len() * share).div_ceil(100).saturating_sub(1);
-            times.get(index).copied().unwrap_or_default()
-        };
-        Self { p50: rank(50), p99: rank(99), max: rank(100) }
-    }
+/// The time that this percentage does not exceed; zero for an empty list.
+pub(crate) fn percentile(times: &[Duration], share: usize) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let index = (times.len() * share).div_ceil(100).saturating_sub(1);
+    times.get(index).copied().unwrap_or_default()
 }
 
 /// Converts to milliseconds with three decimals.
@@ -225,7 +226,8 @@ impl GateReport {
 
     /// Formats the report for the terminal.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let Self { gate, promise, verdict, seconds, findings, replay, .. } = self;
+        let Self { gate, promise, seconds, findings, replay, .. } = self;
+        let verdict = format!("{:?}", self.verdict).to_uppercase();
         let seeds: Vec<String> = self.seeds.iter().map(ToString::to_string).collect();
         let reason = findings.skipped.as_ref().map_or(String::new(), |why| format!("({why})"));
         let load = self.load.map_or(String::new(), |load| format!(", load {load}"));
@@ -318,8 +320,9 @@ mod tests {
     #[track_caller]
     fn check_percentiles(times: impl IntoIterator<Item = u64>, [p50, p99, max]: [u64; 3]) {
         let ms = Duration::from_millis;
-        let spread = Percentiles { p50: ms(p50), p99: ms(p99), max: ms(max) };
-        assert_eq!(Percentiles::from_times(times.into_iter().map(ms).collect()), spread);
+        let times: Vec<Duration> = times.into_iter().map(ms).collect();
+        let found = [50, 99, 100].map(|share| percentile(&times, share));
+        assert_eq!(found, [ms(p50), ms(p99), ms(max)]);
     }
 
     #[test]

@@ -11,15 +11,14 @@ use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
-use toolrack_testkit::harness::{ProcessHandle, command, now, print_progress};
+use toolrack_testkit::harness::{command, now, print_progress};
 
 use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry, history_call_ids};
 use crate::daemon_client::DaemonClient;
-use crate::findings::{Findings, Percentiles, millis};
+use crate::findings::{Findings, millis, percentile};
 use crate::gate::Effort;
-use crate::process::{kill_marked, scripted_server};
+use crate::process::scripted_server;
 use crate::random::{Random, Seeds};
 use crate::subreaper::Subreaper;
 
@@ -83,7 +82,7 @@ pub(crate) fn run(subreaper: &Subreaper, effort: Effort, seeds: &Seeds) -> Findi
 fn run_scenario(
     findings: &mut Findings,
     subreaper: &Subreaper,
-    (name, plan): (&str, &str),
+    (name, plan): (&str, &'static str),
     window: Duration,
     random: &mut Random,
 ) -> Result<(), String> {
@@ -92,13 +91,15 @@ fn run_scenario(
     entries.extend((1..N_SERVERS).map(|number| ServerEntry::scripted(healthy(number), "")));
     let daemon_home = DaemonHome::new(&entries).map_err(why)?;
     let mut daemon = daemon_home.start(subreaper)?;
-    daemon.wait_ready()?;
     daemon.wait_connected(N_SERVERS, START_LIMIT)?;
     // Warm up caches and connections; not counted.
     call_for(&daemon, window / 4, random)?;
     let quiet = call_for(&daemon, window, random)?;
 
-    let burner = CpuBurner::start(subreaper).map_err(why)?;
+    // An unrelated process that burns a CPU until it is dropped.
+    let mut command = command(scripted_server().map_err(why)?);
+    command.args(["--plan", "start=spin"]).stdin(Stdio::null()).stdout(Stdio::null());
+    let burner = subreaper.start(&mut command).map_err(why)?;
     thread::sleep(WARM_UP);
     let outside = call_for(&daemon, window, random)?;
     drop(burner);
@@ -117,9 +118,9 @@ fn run_scenario(
         (inside, unanswered.count())
     });
     let inside = inside?;
-    daemon.handle.signal(Signal::TERM);
+    daemon.terminate();
     let code = daemon.wait_exit(STOP_LIMIT);
-    let left = kill_marked(&daemon_home.marker);
+    let left = daemon_home.marker.kill_survivors();
     let recorded =
         history_call_ids(&daemon_home.home().history_file()).map_err(|error| error.to_string())?;
     add(findings, name, [("quiet", &quiet), ("outside", &outside), ("inside", &inside)]);
@@ -154,9 +155,10 @@ fn add(findings: &mut Findings, plan: &str, phases: [(&str, &Calls); 3]) {
     let prefix = if plan == "all" { String::new() } else { format!("{plan}_") };
     for (phase, calls) in phases {
         findings.count(&format!("{prefix}{phase}_calls"), calls.times.len() as u64);
-        let percentiles = Percentiles::from_times(calls.times.clone());
-        findings.measure(&format!("{prefix}{phase}_p50_ms"), millis(percentiles.p50));
-        findings.measure(&format!("{prefix}{phase}_p99_ms"), millis(percentiles.p99));
+        for share in [50, 99] {
+            let time = millis(percentile(&calls.times, share));
+            findings.measure(&format!("{prefix}{phase}_p{share}_ms"), time);
+        }
     }
 }
 
@@ -165,8 +167,7 @@ fn judge(outside: &Calls, inside: &Calls) -> Result<(), String> {
         let n_failures = inside.failures.len() + outside.failures.len();
         return Err(format!("{n_failures} calls to healthy servers failed: {first}"));
     }
-    let p99 = |calls: &Calls| Percentiles::from_times(calls.times.clone()).p99;
-    let (outside, inside) = (p99(outside), p99(inside));
+    let (outside, inside) = (percentile(&outside.times, 99), percentile(&inside.times, 99));
     if inside.is_zero() || inside > outside * MAX_RATIO {
         return Err(format!(
             "p99 of the other servers is {inside:?}, beside an unrelated process it is {outside:?}"
@@ -225,25 +226,6 @@ fn call_until(
 
 fn healthy(number: u64) -> String {
     format!("healthy-{number}")
-}
-
-/// An unrelated process that burns a CPU. Killed on drop.
-struct CpuBurner(ProcessHandle);
-
-impl CpuBurner {
-    fn start(subreaper: &Subreaper) -> io::Result<Self> {
-        let mut command = command(scripted_server()?);
-        command.args(["--plan", "start=spin"]);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let (_child, handle) = subreaper.start(&mut command)?;
-        Ok(Self(handle))
-    }
-}
-
-impl Drop for CpuBurner {
-    fn drop(&mut self) {
-        self.0.kill();
-    }
 }
 
 #[cfg(test)]

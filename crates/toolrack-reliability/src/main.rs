@@ -14,7 +14,8 @@
 //! | `daemon_kill` | G22: a killed daemon loses no acknowledged data |
 //! | `suite`, `gate`, `cli`, `findings` | run of the gates, command line, results |
 //! | `daemon`, `daemon_client`, `owner`, `peer` | processes under test and clients of them |
-//! | `process`, `subreaper` | cleanup of leftovers, adoption of orphans |
+//! | `cycle` | result of one cycle of a gate |
+//! | `process`, `subreaper` | the scripted server, the end of processes, adoption of orphans |
 //! | `call_log`, `random` | log of calls, seeded random numbers |
 //!
 //! Invariants:
@@ -29,6 +30,7 @@
 mod call_log;
 mod cli;
 mod crash_status;
+mod cycle;
 mod daemon;
 mod daemon_client;
 mod daemon_kill;

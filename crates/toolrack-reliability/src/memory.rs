@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolrack_testkit::Marker;
@@ -27,7 +28,7 @@ const LIMIT: Duration = Duration::from_mins(6);
 
 pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let mut findings = Findings::default();
-    let seed = seeds.all().first().copied().unwrap_or_default();
+    let seed = seeds.first();
     findings.count("floods", Flood::value_variants().len() as u64);
     findings.count("bound_kib", BOUND_KIB);
     for flood in Flood::value_variants() {
@@ -84,9 +85,6 @@ const CALL_TIMEOUT: Duration = Duration::from_mins(5);
 /// Timeout of a call that gets no response.
 const NO_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Number of tools in the tool floods.
-const N_TOOLS: usize = 50_000;
-
 /// Kind of flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Flood {
@@ -140,16 +138,14 @@ impl Flood {
             Self::Pings => format!("call:{nth}=ping({n_pings})"),
             Self::Tools | Self::ToolPages => String::new(),
         };
-        let n_tools = N_TOOLS.to_string();
-        let extra: &[&str] = match self {
+        let extra = match self {
             // 30 MB, just below the line limit.
-            Self::Tools => &["--tools", &n_tools, "--schema-bytes", "512"],
-            Self::ToolPages => {
-                &["--tools", &n_tools, "--schema-bytes", "2KiB", "--page-size", "1000"]
-            }
-            _ => &[],
+            Self::Tools => "--tools 50000 --schema-bytes 512",
+            Self::ToolPages => "--tools 50000 --schema-bytes 2KiB --page-size 1000",
+            _ => "",
         };
-        ["--plan", &plan].iter().chain(extra).map(|arg| (*arg).to_owned()).collect()
+        let args = ["--plan", &plan].into_iter().chain(extra.split_whitespace());
+        args.map(str::to_owned).collect()
     }
 }
 
@@ -176,43 +172,33 @@ pub(crate) async fn measure(
 }
 
 async fn run_flood(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
+    let echo = async |text: &str, call_timeout| peer.echo(text, "0", call_timeout).await;
     match flood {
         Flood::OpenLine => {
             // The junk swallows the response behind it, so the server answers again one call later.
-            ensure!(
-                peer.echo("flood", "0", NO_RESPONSE_TIMEOUT).await.is_err(),
-                "an answer without an end"
-            );
-            ensure!(
-                peer.echo("next", "0", NO_RESPONSE_TIMEOUT).await.is_err(),
-                "an answer behind the junk"
-            );
-            Ok(peer.transport.stats().oversize)
+            let first = echo("flood", NO_RESPONSE_TIMEOUT).await;
+            ensure!(first.is_err(), "an answer without an end");
+            let next = echo("next", NO_RESPONSE_TIMEOUT).await;
+            ensure!(next.is_err(), "an answer behind the junk");
         }
         Flood::LongLine | Flood::HugeAnswer | Flood::HugeAnswerBack => {
-            ensure!(
-                peer.echo("flood", "0", CALL_TIMEOUT).await.is_err(),
-                "an answer over the limit"
-            );
-            Ok(peer.transport.stats().oversize)
+            ensure!(echo("flood", CALL_TIMEOUT).await.is_err(), "an answer over the limit");
         }
-        Flood::Stderr | Flood::StderrRaw => {
-            peer.echo("flood", "0", CALL_TIMEOUT).await?;
-            Ok(peer.transport.stats().stderr.len() as u64)
+        Flood::Tools | Flood::ToolPages => return count_tools(peer).await,
+        Flood::Stderr | Flood::StderrRaw | Flood::Notifications | Flood::Pings => {
+            echo("flood", CALL_TIMEOUT).await?;
         }
-        Flood::Notifications => {
-            peer.echo("flood", "0", CALL_TIMEOUT).await?;
-            Ok(peer.n_notifications())
-        }
-        Flood::Pings => {
-            peer.echo("flood", "0", CALL_TIMEOUT).await?;
-            Ok(peer.transport.stats().messages)
-        }
-        Flood::Tools | Flood::ToolPages => count_tools(peer).await,
     }
+    let stats = peer.transport.stats();
+    Ok(match flood {
+        Flood::Stderr | Flood::StderrRaw => stats.stderr.len() as u64,
+        Flood::Notifications => peer.n_notifications(),
+        Flood::Pings => stats.messages,
+        _ => stats.oversize,
+    })
 }
 
-/// Follows the pages of `tools/list`, decoding only names and cursors.
+/// Follows the pages of `tools/list`, decoding only cursors.
 async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
     let mut n_tools = 0;
     let mut params = json!({});
@@ -230,14 +216,8 @@ async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Page {
-    tools: Vec<NamedTool>,
+    tools: Vec<IgnoredAny>,
     next_cursor: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct NamedTool {
-    #[serde(rename = "name")]
-    _name: serde::de::IgnoredAny,
 }
 
 #[cfg(test)]

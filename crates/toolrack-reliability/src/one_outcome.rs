@@ -15,11 +15,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_testkit::harness::print_progress;
-use toolrack_testkit::{Journal, JournalEvent, Marker};
+use toolrack_testkit::{Journal, JournalEvent, JournalRecord, Marker};
 use toolrack_transport::{Delivery, RawJson, RequestError, Transport as _, TransportError};
 
-use crate::call_log::{CallLog, Outcome, OutcomeKind, ViolationKind};
-use crate::findings::{Findings, millis};
+use crate::call_log::{CallLog, Outcome, violation};
+use crate::cycle::Cycle;
+use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::peer::{Peer, ServerScript, texts};
 use crate::random::{Random, Seeds};
@@ -53,20 +54,28 @@ struct Batch {
     call_log: Mutex<CallLog>,
 }
 
-/// Totals of all batches.
-#[derive(Default)]
-struct Totals {
-    n_calls: u64,
-    n_executed: u64,
-    n_servers: u64,
-    kinds: HashMap<OutcomeKind, u64>,
-    violations: HashMap<ViolationKind, u64>,
-    lateness: Duration,
-}
+/// Figures of all batches, in display order.
+const FIGURES: [&str; 15] = [
+    "calls",
+    "lines",
+    "executed",
+    "ok",
+    "answered",
+    "not_sent",
+    "unknown",
+    violation::MISSING,
+    violation::DUPLICATE,
+    violation::WRONG_RESULT,
+    violation::MANGLED,
+    violation::EXECUTED_TWICE,
+    violation::ANSWERED_UNEXECUTED,
+    violation::NOT_SENT_EXECUTED,
+    violation::LATE,
+];
 
 pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let mut findings = Findings::default();
-    let mut totals = Totals::default();
+    let mut cycles = Vec::new();
     let dir = tempfile::tempdir()?;
     // At least one batch per seed, and none too large for memory.
     let n_batches = effort.select(seeds.all().len() as u64, 40);
@@ -82,13 +91,20 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
             seed,
             call_log: Mutex::default(),
         });
-        totals.n_servers += run_batch(&batch, &journal, &marker).await?;
-        compare(&batch, &journal, &mut totals, &mut findings)?;
+        let n_servers = run_batch(&batch, &journal, &marker).await?;
+        let mut cycle = compare(&batch, &journal)?;
+        cycle.count("lines", n_servers);
+        cycles.push(cycle);
         findings.fail_leftovers(seed, "left behind and killed", &marker);
         std::fs::remove_file(&journal).context("the journal")?;
-        print_progress(format!("G03: {} calls compared", totals.n_calls));
+        print_progress(format!("G03: {} batches of {n_calls} calls compared", number + 1));
     }
-    totals.report(&mut findings);
+    findings.count("at_a_time", N_CALLERS as u64);
+    for figure in FIGURES {
+        findings.total("", figure, &cycles);
+    }
+    findings.longest("overrun", &cycles);
+    findings.fail_cycles(cycles);
     Ok(findings)
 }
 
@@ -97,32 +113,40 @@ async fn run_batch(batch: &Arc<Batch>, journal: &Path, marker: &Marker) -> anyho
     let journal = journal.to_string_lossy();
     let script =
         ServerScript::new(marker.value(), &["--mix", MIX, "--seed", "pid", "--journal", &journal])?;
-    let slots = ServerSlots::open(&script, N_PARALLEL);
+    let stop = CancellationToken::new();
+    let mut supervisors = JoinSet::new();
+    let mut servers = Vec::new();
+    for _ in 0..N_PARALLEL {
+        let (sender, server) = watch::channel(None);
+        supervisors.spawn(supervise(script.clone(), sender, stop.clone()));
+        servers.push(server);
+    }
     let mut callers = JoinSet::new();
-    for (slot, stream) in slots.iter().cycle().zip(0..N_CALLERS) {
+    for (server, stream) in servers.iter().cycle().zip(0..N_CALLERS) {
         let random = Random::new(batch.seed, stream as u64);
-        callers.spawn(call_in_turn(Arc::clone(batch), slot.clone(), random));
+        callers.spawn(call_in_turn(Arc::clone(batch), server.clone(), random));
     }
     // A call without an outcome by then is missing in the log, and found there.
     if timeout(BATCH_LIMIT, callers.join_all()).await.is_err() {
         print_progress("G03: a batch did not end in time");
     }
-    Ok(slots.close().await)
+    stop.cancel();
+    Ok(supervisors.join_all().await.into_iter().sum())
 }
 
-async fn call_in_turn(batch: Arc<Batch>, mut slot: ServerSlot, mut random: Random) {
+async fn call_in_turn(batch: Arc<Batch>, mut server: Server, mut random: Random) {
     let mut dead = None;
     while batch.n_issued.fetch_add(1, Ordering::Relaxed) < batch.n_calls {
         let call_timeout = random.time(CALL_TIMEOUT.0, CALL_TIMEOUT.1);
         let is_large = random.below(100) < LARGE.0;
         let text = if is_large { "x".repeat(LARGE.1) } else { "text".to_owned() };
-        let Some(peer) = slot.peer(dead.as_ref()).await else { return };
+        let Some(peer) = running_peer(&mut server, dead.as_ref()).await else { return };
         let issued = batch.started.elapsed();
         let nonce = batch.call_log.lock().issue(issued + call_timeout);
         let outcome = peer.echo(&text, &nonce.to_string(), call_timeout).await;
         let at = batch.started.elapsed();
-        let (kind, echoed) = classify(&outcome, &text);
-        batch.call_log.lock().record_outcome(nonce, Outcome { kind, at, echoed });
+        let result = classify(&outcome, &text);
+        batch.call_log.lock().record_outcome(nonce, Outcome { result, at });
         // Avoid a dead server: it would reject thousands of calls until the next one starts.
         dead = outcome.is_err_and(|failure| is_closed(&failure.error)).then_some(peer);
     }
@@ -140,76 +164,44 @@ fn is_closed(error: &TransportError) -> bool {
 }
 
 /// Classifies an outcome and extracts the nonce. A result without its text has no nonce.
-fn classify(outcome: &Result<RawJson, RequestError>, text: &str) -> (OutcomeKind, Option<u64>) {
-    match outcome {
-        Ok(result) => {
-            let nonce = texts(result).and_then(|texts| match &*texts {
-                [echoed, nonce] if echoed == text => nonce.parse().ok(),
-                _ => None,
-            });
-            (OutcomeKind::Ok, nonce)
-        }
-        Err(RequestError { delivery: Delivery::NotSent, .. }) => (OutcomeKind::NotSent, None),
-        Err(RequestError { delivery: Delivery::Unknown, .. }) => (OutcomeKind::Unknown, None),
-        Err(RequestError { delivery: Delivery::Answered, .. }) => (OutcomeKind::Answered, None),
-    }
+fn classify(outcome: &Result<RawJson, RequestError>, text: &str) -> Result<Option<u64>, Delivery> {
+    let result = outcome.as_ref().map_err(|failure| failure.delivery)?;
+    Ok(texts(result).and_then(|texts| match &*texts {
+        [echoed, nonce] if echoed == text => nonce.parse().ok(),
+        _ => None,
+    }))
 }
 
-fn compare(
-    batch: &Batch,
-    journal: &Path,
-    totals: &mut Totals,
-    findings: &mut Findings,
-) -> anyhow::Result<()> {
+fn compare(batch: &Batch, journal: &Path) -> anyhow::Result<Cycle> {
+    let mut cycle = Cycle { seed: batch.seed, ..Cycle::default() };
     let journal = Journal::read(journal).context("the journal of the servers")?;
     let call_log = batch.call_log.lock();
+    let n_calls = call_log.n_calls() as u64;
     let mut executions: HashMap<u64, u64> = HashMap::new();
-    for record in journal.records.iter().filter(|record| record.event == JournalEvent::Executed) {
-        totals.n_executed += 1;
+    let is_executed = |record: &&JournalRecord| record.event == JournalEvent::Executed;
+    let executed: Vec<&JournalRecord> = journal.records.iter().filter(is_executed).collect();
+    cycle.count("executed", executed.len() as u64);
+    for record in executed {
         let nonce = record.nonce.as_ref().and_then(|nonce| nonce.parse().ok());
-        match nonce.filter(|nonce| *nonce < call_log.n_calls() as u64) {
+        match nonce.filter(|nonce| *nonce < n_calls) {
             Some(nonce) => *executions.entry(nonce).or_default() += 1,
-            None => {
-                findings.fail(
-                    batch.seed,
-                    format!("a server ran a call that was never made: {record:?}"),
-                );
-            }
+            None => cycle.fail(format!("a server ran a call that was never made: {record:?}")),
         }
     }
     for violation in call_log.violations(&executions) {
-        *totals.violations.entry(violation.kind).or_default() += 1;
-        findings.fail(batch.seed, violation.to_string());
+        cycle.count(violation.name, 1);
+        cycle.fail(violation.what);
     }
-    totals.n_calls += call_log.n_calls() as u64;
-    totals.lateness = totals.lateness.max(call_log.worst_lateness());
-    for (kind, count) in call_log.counts() {
-        *totals.kinds.entry(kind).or_default() += count;
+    cycle.count("calls", n_calls);
+    cycle.count("ok", call_log.count(None));
+    cycle.count("answered", call_log.count(Some(Delivery::Answered)));
+    cycle.count("not_sent", call_log.count(Some(Delivery::NotSent)));
+    cycle.count("unknown", call_log.count(Some(Delivery::Unknown)));
+    cycle.time("overrun", call_log.worst_lateness());
+    if n_calls < batch.n_calls {
+        cycle.fail(format!("only {n_calls} of {} calls were made", batch.n_calls));
     }
-    if (call_log.n_calls() as u64) < batch.n_calls {
-        let why = format!("only {} of {} calls were made", call_log.n_calls(), batch.n_calls);
-        findings.fail(batch.seed, why);
-    }
-    Ok(())
-}
-
-impl Totals {
-    fn report(&self, findings: &mut Findings) {
-        let Self { n_calls, n_executed, n_servers, kinds, violations, lateness } = self;
-        findings.count("calls", *n_calls);
-        findings.count("at_a_time", N_CALLERS as u64);
-        findings.count("lines", *n_servers);
-        findings.count("executed", *n_executed);
-        let count_of = |kind| kinds.get(&kind).copied().unwrap_or_default();
-        findings.count("ok", count_of(OutcomeKind::Ok));
-        findings.count("answered", count_of(OutcomeKind::Answered));
-        findings.count("not_sent", count_of(OutcomeKind::NotSent));
-        findings.count("unknown", count_of(OutcomeKind::Unknown));
-        for kind in ViolationKind::ALL {
-            findings.count(kind.figure(), violations.get(&kind).copied().unwrap_or_default());
-        }
-        findings.measure("overrun_max_ms", millis(*lateness));
-    }
+    Ok(cycle)
 }
 
 /// Time limit for a server to start and initialize on a busy machine.
@@ -221,53 +213,15 @@ const REOPEN_LIMIT: Duration = Duration::from_secs(40);
 /// Failed starts in a row before a slot gives up.
 const MAX_FAILURES: u32 = 5;
 
-/// The server slots of a batch. A slot restarts its server when it dies.
-struct ServerSlots {
-    open: Vec<ServerSlot>,
-    supervisors: JoinSet<u64>,
-    stop: CancellationToken,
-}
+/// The current server of a slot, which restarts it when it dies. `None` until the first one has initialized.
+type Server = watch::Receiver<Option<Arc<Peer>>>;
 
-/// One slot, as a caller sees it.
-#[derive(Clone)]
-struct ServerSlot {
-    /// `None` until the first server has initialized.
-    current: watch::Receiver<Option<Arc<Peer>>>,
-}
-
-impl ServerSlots {
-    fn open(script: &ServerScript, n_slots: usize) -> Self {
-        let stop = CancellationToken::new();
-        let mut supervisors = JoinSet::new();
-        let mut open = Vec::new();
-        for _ in 0..n_slots {
-            let (sender, current) = watch::channel(None);
-            supervisors.spawn(supervise(script.clone(), sender, stop.clone()));
-            open.push(ServerSlot { current });
-        }
-        Self { open, supervisors, stop }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &ServerSlot> + Clone {
-        self.open.iter()
-    }
-
-    /// Stops every server, waits for their exit, and returns the number of servers used.
-    async fn close(self) -> u64 {
-        self.stop.cancel();
-        self.supervisors.join_all().await.into_iter().sum()
-    }
-}
-
-impl ServerSlot {
-    /// Returns a server that is not the known dead one. It may die at any moment.
-    async fn peer(&mut self, dead: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
-        let is_dead = |peer: &Arc<Peer>| dead.is_some_and(|dead| Arc::ptr_eq(peer, dead));
-        let usable =
-            |current: &Option<Arc<Peer>>| current.as_ref().is_some_and(|peer| !is_dead(peer));
-        let found = timeout(REOPEN_LIMIT, self.current.wait_for(usable)).await;
-        found.ok()?.ok()?.clone()
-    }
+/// Returns a server that is not the known dead one. It may die at any moment.
+async fn running_peer(server: &mut Server, dead: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
+    let is_dead = |peer: &Arc<Peer>| dead.is_some_and(|dead| Arc::ptr_eq(peer, dead));
+    let usable = |current: &Option<Arc<Peer>>| current.as_ref().is_some_and(|peer| !is_dead(peer));
+    let found = timeout(REOPEN_LIMIT, server.wait_for(usable)).await;
+    found.ok()?.ok()?.clone()
 }
 
 /// Keeps a server running in a slot, and returns the number of servers used.
@@ -304,7 +258,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(outcome: Result<RawJson, RequestError>, expected: (OutcomeKind, Option<u64>)) {
+    fn check(outcome: Result<RawJson, RequestError>, expected: Result<Option<u64>, Delivery>) {
         assert_eq!(classify(&outcome, "text"), expected, "{outcome:?}");
     }
 
@@ -314,13 +268,13 @@ mod tests {
             let blocks = format!(r#"{{"content":[{{"text":"{text}"}},{{"text":"{nonce}"}}]}}"#);
             Ok(RawJson::new(blocks))
         };
-        check(result("text", "7"), (OutcomeKind::Ok, Some(7)));
-        check(result("tex", "7"), (OutcomeKind::Ok, None));
-        check(result("text", "x"), (OutcomeKind::Ok, None));
-        check(Ok(RawJson::NULL), (OutcomeKind::Ok, None));
+        check(result("text", "7"), Ok(Some(7)));
+        check(result("tex", "7"), Ok(None));
+        check(result("text", "x"), Ok(None));
+        check(Ok(RawJson::NULL), Ok(None));
         let error = || TransportError::Shutdown;
-        check(Err(RequestError::not_sent(error())), (OutcomeKind::NotSent, None));
-        check(Err(RequestError::unknown(error())), (OutcomeKind::Unknown, None));
-        check(Err(RequestError::answered(error())), (OutcomeKind::Answered, None));
+        check(Err(RequestError::not_sent(error())), Err(Delivery::NotSent));
+        check(Err(RequestError::unknown(error())), Err(Delivery::Unknown));
+        check(Err(RequestError::answered(error())), Err(Delivery::Answered));
     }
 }

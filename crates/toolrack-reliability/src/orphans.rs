@@ -5,72 +5,65 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::process::Signal;
 use toolrack_testkit::Marker;
 use toolrack_testkit::harness::{
     ProcessEntry, ProcessHandle, ProcessTable, now, own_program, print_progress,
 };
 
+use crate::cycle::Cycle;
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::owner::{ASK, FINE, GONE, READY, SWEPT, Sweep};
-use crate::process::{CLEANUP_LIMIT, POLL_INTERVAL, describe_leftovers, wait_cleaned, wait_gone};
+use crate::process::{CLEANUP_LIMIT, POLL_INTERVAL, wait_gone};
 use crate::random::{Random, Seeds};
-use crate::subreaper::Subreaper;
+use crate::subreaper::{RunningChild, Subreaper};
 
 /// Zombies may exist for this long after everything has exited.
 const ZOMBIE_LIMIT: Duration = Duration::from_millis(200);
 
 /// Concurrent cycles. A cycle mostly waits for grace periods.
-const N_PARALLEL: u64 = 6;
+const N_PARALLEL: usize = 6;
 
 /// Servers of an owner.
 const N_SERVERS: usize = 3;
 
-/// Result of one cycle.
-#[derive(Debug)]
-struct Cycle {
-    seed: u64,
-    /// Time until no process was left.
-    clean: Option<Duration>,
-    n_survivors: u64,
-    n_zombies: u64,
-    /// Processes found by the sweep of the next start.
-    n_swept: u64,
-    failure: Option<String>,
-}
+type RunCycle = fn(&Subreaper, Random) -> Result<Cycle, String>;
 
 pub(crate) fn run(subreaper: &Subreaper, effort: Effort, seeds: &Seeds) -> Findings {
     let mut findings = Findings::default();
-    let in_turn = |n_cycles: u64, cycle: &(dyn Fn(Random) -> Result<Cycle, String> + Sync)| {
-        run_parallel(n_cycles, &|number| {
+    let cases: [(&str, &str, u64, RunCycle); 3] = [
+        ("", "the owner is killed", effort.select(300, 10_000), kill_owner),
+        ("guardian_", "one guardian is killed", effort.select(60, 1_000), kill_guardian),
+        (
+            "sweep_",
+            "the owner and all its guardians are killed, and the next start sweeps",
+            effort.select(20, 300),
+            kill_owner_and_guardians,
+        ),
+    ];
+    for (prefix, what, n_cycles, cycle) in cases {
+        print_progress(format!("G01: {what}"));
+        let cycles = run_cycles(n_cycles, &|number| {
             let (seed, random) = seeds.for_cycle(number);
-            let ended = cycle(random);
-            let ended = ended.unwrap_or_else(|why| Cycle { failure: Some(why), ..Cycle::empty() });
-            Cycle { seed, ..ended }
-        })
-    };
-    print_progress("G01: the owner is killed");
-    let owner = in_turn(effort.select(300, 10_000), &|random| kill_owner(subreaper, random));
-    add(&mut findings, "", owner);
-    print_progress("G01: one guardian is killed");
-    let guardian = in_turn(effort.select(60, 1_000), &|random| kill_guardian(subreaper, random));
-    add(&mut findings, "guardian_", guardian);
-    print_progress("G01: the owner and all its guardians are killed, and the next start sweeps");
-    let all =
-        in_turn(effort.select(20, 300), &|random| kill_owner_and_guardians(subreaper, random));
-    let n_swept = all.iter().map(|cycle| cycle.n_swept).sum();
-    if n_swept == 0 {
-        findings.fail(0, "no process was left for the sweep, so it was not tested");
+            Cycle::new(seed, cycle(subreaper, random))
+        });
+        findings.count(&format!("{prefix}cycles"), cycles.len() as u64);
+        findings.total(prefix, "survivors", &cycles);
+        findings.total(prefix, "zombies", &cycles);
+        findings.times(prefix, "clean", &cycles);
+        if prefix == "sweep_" {
+            findings.total(prefix, "ended", &cycles);
+            if !cycles.iter().any(|cycle| cycle.counts.iter().any(is_swept)) {
+                findings.fail(0, "no process was left for the sweep, so it was not tested");
+            }
+        }
+        findings.fail_cycles(cycles);
     }
-    add(&mut findings, "sweep_", all);
-    findings.count("sweep_ended", n_swept);
     let n_zombies = zombies();
     findings.count("zombies_at_end", n_zombies as u64);
     if n_zombies > 0 {
@@ -79,38 +72,23 @@ pub(crate) fn run(subreaper: &Subreaper, effort: Effort, seeds: &Seeds) -> Findi
     findings
 }
 
-fn add(findings: &mut Findings, prefix: &str, cycles: Vec<Cycle>) {
-    let total = |of: fn(&Cycle) -> u64| cycles.iter().map(of).sum();
-    findings.count(&format!("{prefix}cycles"), cycles.len() as u64);
-    findings.count(&format!("{prefix}survivors"), total(|cycle| cycle.n_survivors));
-    findings.count(&format!("{prefix}zombies"), total(|cycle| cycle.n_zombies));
-    let times = cycles.iter().filter_map(|cycle| cycle.clean);
-    findings.percentiles(&format!("{prefix}clean"), times);
-    let failures = cycles.into_iter().map(|cycle| (cycle.seed, Vec::from_iter(cycle.failure)));
-    findings.fail_all(failures);
+fn is_swept((name, number): &(&str, u64)) -> bool {
+    *name == "ended" && *number > 0
 }
 
-/// Runs the cycles in several threads and returns the results in order.
-fn run_parallel(n_cycles: u64, cycle: &(dyn Fn(u64) -> Cycle + Sync)) -> Vec<Cycle> {
-    let next = AtomicU64::new(0);
-    let done = Mutex::new(Vec::new());
+/// Runs the cycles in several threads.
+fn run_cycles(n_cycles: u64, cycle: &(dyn Fn(u64) -> Cycle + Sync)) -> Vec<Cycle> {
+    let crashed = |_panic| vec![Cycle::new(0, Err("a cycle crashed".to_owned()))];
     thread::scope(|scope| {
-        for _ in 0..N_PARALLEL.min(n_cycles) {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= n_cycles {
-                        return;
-                    }
-                    let ended = cycle(number);
-                    done.lock().push((number, ended));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner();
-    done.sort_by_key(|(number, _)| *number);
-    done.into_iter().map(|(_, ended)| ended).collect()
+        let threads: Vec<_> = (0..n_cycles)
+            .take(N_PARALLEL)
+            .map(|first| {
+                let numbers = (first..n_cycles).step_by(N_PARALLEL);
+                scope.spawn(move || numbers.map(cycle).collect::<Vec<Cycle>>())
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_else(crashed)).collect()
+    })
 }
 
 fn kill_owner(subreaper: &Subreaper, mut random: Random) -> Result<Cycle, String> {
@@ -126,16 +104,19 @@ fn kill_owner(subreaper: &Subreaper, mut random: Random) -> Result<Cycle, String
     };
     thread::sleep(pause);
     let killed = now();
-    owner.handle.kill();
-    Ok(Cycle::wait_cleaned(&marker, killed, &format!("owner killed {kill_time:?}")))
+    owner.process.handle.kill();
+    let mut cycle = Cycle::default();
+    cycle.wait_cleaned(&marker, killed, &format!("owner killed {kill_time:?}"));
+    Ok(cycle)
 }
 
 fn kill_guardian(subreaper: &Subreaper, mut random: Random) -> Result<Cycle, String> {
     let marker = Marker::new();
     let mut owner = OwnerHandle::start(subreaper, &marker, Sweep::Never)?;
     owner.wait_ready()?;
+    let owner_pid = owner.process.handle.pid;
     let table = ProcessTable::read();
-    let guardians = guardians(&table, owner.handle.pid)?;
+    let guardians = guardians(&table, owner_pid)?;
     let index = usize::try_from(random.below(guardians.len() as u64)).unwrap_or_default();
     let Some(guardian) = guardians.get(index) else { return Err("no guardian".to_owned()) };
     let tree = table.descendants(guardian.pid);
@@ -148,30 +129,29 @@ fn kill_guardian(subreaper: &Subreaper, mut random: Random) -> Result<Cycle, Str
     let left = || {
         tree.iter().filter(|process| process.is_alive()).count() + usize::from(guardian.exists())
     };
-    let mut cycle = Cycle::empty();
+    let mut cycle = Cycle::default();
     match wait_gone(killed, &left) {
-        Ok(clean) => cycle.clean = Some(clean),
+        Ok(clean) => cycle.time("clean", clean),
         Err(n_left) => {
-            cycle.n_survivors = n_left as u64;
-            cycle.failure = Some(format!("{n_left} of a killed guardian's tree are left"));
+            cycle.count("survivors", n_left as u64);
+            cycle.fail(format!("{n_left} of a killed guardian's tree are left"));
         }
     }
-    cycle.n_zombies = ProcessTable::read().zombies(owner.handle.pid).len() as u64;
+    let n_zombies = ProcessTable::read().zombies(owner_pid).len() as u64;
+    cycle.count("zombies", n_zombies);
     let words = owner.check_servers()?;
     let n_fine = words.iter().filter(|word| *word == FINE).count();
     let n_gone = words.iter().filter(|word| *word == GONE).count();
     if (n_fine, n_gone) != (N_SERVERS - 1, 1) {
-        let why = format!("after the death of one guardian the servers are: {}", words.join(" "));
-        cycle.failure.get_or_insert(why);
+        let words = words.join(" ");
+        cycle.fail(format!("after the death of one guardian the servers are: {words}"));
     }
-    if cycle.n_zombies > 0 {
-        cycle.failure.get_or_insert(format!("{} zombies", cycle.n_zombies));
+    if n_zombies > 0 {
+        cycle.fail(format!("{n_zombies} zombies"));
     }
     let killed = now();
-    owner.handle.kill();
-    let end = Cycle::wait_cleaned(&marker, killed, "owner killed after one of its guardians");
-    cycle.n_survivors += end.n_survivors;
-    cycle.failure = cycle.failure.or(end.failure);
+    owner.process.handle.kill();
+    cycle.check_cleaned(&marker, killed, "owner killed after one of its guardians");
     Ok(cycle)
 }
 
@@ -179,12 +159,13 @@ fn kill_owner_and_guardians(subreaper: &Subreaper, mut random: Random) -> Result
     let marker = Marker::new();
     let mut owner = OwnerHandle::start(subreaper, &marker, Sweep::Never)?;
     owner.wait_ready()?;
-    let guardians = guardians(&ProcessTable::read(), owner.handle.pid)?;
+    let owner_handle = &owner.process.handle;
+    let guardians = guardians(&ProcessTable::read(), owner_handle.pid)?;
     let handles: Vec<ProcessHandle> =
         guardians.iter().filter_map(|guardian| ProcessHandle::open(guardian.pid)).collect();
-    let all = || handles.iter().chain([&owner.handle]);
+    let all = || handles.iter().chain([owner_handle]);
     // Some parents start the next child before they reap the dead one.
-    let unreaped = (random.below(2) == 0).then(|| subreaper.leave_unreaped(&owner.handle));
+    let unreaped = (random.below(2) == 0).then(|| subreaper.leave_unreaped(owner_handle));
     let owner_state = if unreaped.is_some() { "a zombie" } else { "gone" };
     // Stopped first, no process can react to the death of another: all die in the same instant.
     all().for_each(|process| process.signal(Signal::STOP));
@@ -199,17 +180,13 @@ fn kill_owner_and_guardians(subreaper: &Subreaper, mut random: Random) -> Result
     let started = now();
     let n_swept = next_owner.wait_swept()?;
     let swept = now();
-    let mut cycle = Cycle::wait_cleaned(
-        &marker,
-        swept,
-        &format!("owner ({owner_state}) and guardians killed, then swept"),
-    );
-    cycle.n_swept = n_swept;
-    cycle.clean = cycle.clean.map(|clean| clean + swept.saturating_duration_since(started));
-    next_owner.handle.kill();
-    let end = Cycle::wait_cleaned(&next_marker, now(), "owner killed after its sweep");
-    cycle.n_survivors += end.n_survivors;
-    cycle.failure = cycle.failure.or(end.failure);
+    let mut cycle = Cycle::default();
+    cycle.count("ended", n_swept);
+    let what = format!("owner ({owner_state}) and guardians killed, then swept");
+    cycle.wait_cleaned(&marker, swept, &what);
+    cycle.times.iter_mut().for_each(|(_, clean)| *clean += swept - started);
+    next_owner.process.handle.kill();
+    cycle.check_cleaned(&next_marker, now(), "owner killed after its sweep");
     Ok(cycle)
 }
 
@@ -220,24 +197,6 @@ fn guardians(table: &ProcessTable, owner: u32) -> Result<Vec<ProcessEntry>, Stri
     match found.len() {
         N_SERVERS => Ok(found),
         other => Err(format!("{other} guardians for {N_SERVERS} servers")),
-    }
-}
-
-impl Cycle {
-    fn empty() -> Self {
-        Self { seed: 0, clean: None, n_survivors: 0, n_zombies: 0, n_swept: 0, failure: None }
-    }
-
-    /// Waits until no process carries the marker. Counts and kills the rest.
-    fn wait_cleaned(marker: &Marker, killed: Instant, what: &str) -> Self {
-        match wait_cleaned(marker, killed) {
-            Ok(clean) => Self { clean: Some(clean), ..Self::empty() },
-            Err(left) => {
-                let n_survivors = left.len() as u64;
-                let failure = Some(format!("{what}: {}", describe_leftovers(&left)));
-                Self { n_survivors, failure, ..Self::empty() }
-            }
-        }
     }
 }
 
@@ -283,7 +242,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const LINES_AHEAD: usize = 16;
 
 struct OwnerHandle {
-    handle: ProcessHandle,
+    /// Killed on drop: a failed cycle must not leave its owner running.
+    process: RunningChild,
     stdin: ChildStdin,
     lines: Receiver<String>,
 }
@@ -299,8 +259,9 @@ impl OwnerHandle {
         }
         let (name, value) = marker.env_var();
         command.env(name, value).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let (mut child, handle) = subreaper.start(&mut command).map_err(why)?;
-        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        let mut process = subreaper.start(&mut command).map_err(why)?;
+        let pipes = (process.child.stdin.take(), process.child.stdout.take());
+        let (Some(stdin), Some(stdout)) = pipes else {
             return Err("the owner has no pipes".to_owned());
         };
         let (sender, lines) = sync_channel(LINES_AHEAD);
@@ -313,7 +274,7 @@ impl OwnerHandle {
                 }
             }
         });
-        Ok(Self { handle, stdin, lines })
+        Ok(Self { process, stdin, lines })
     }
 
     /// Waits until every server of the owner has answered.
@@ -341,13 +302,6 @@ impl OwnerHandle {
     fn next_line(&mut self) -> Result<String, String> {
         let line = self.lines.recv_timeout(CALL_TIMEOUT);
         line.map_err(|silence| format!("the owner prints nothing: {silence}"))
-    }
-}
-
-/// A failed cycle must not leave its owner running.
-impl Drop for OwnerHandle {
-    fn drop(&mut self) {
-        self.handle.kill();
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use toolrack_testkit::harness::print_line;
 use toolrack_transport::Transport as _;
@@ -84,18 +85,17 @@ pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
 }
 
 async fn start(marker: &str) -> anyhow::Result<Vec<Arc<Client>>> {
-    let mut starting = JoinSet::new();
-    for (index, plan) in PLANS.into_iter().enumerate() {
+    let mut starting = Vec::new();
+    for plan in PLANS {
         let script = ServerScript::new(marker, &["--plan", plan])?;
-        starting.spawn(async move { (index, script.connect(START_LIMIT).await) });
+        starting.push(async move { script.connect(START_LIMIT).await });
     }
     let mut clients = Vec::new();
-    for (index, connected) in starting.join_all().await {
+    for (index, connected) in join_all(starting).await.into_iter().enumerate() {
         let peer = connected.with_context(|| format!("server {index}"))?;
-        clients.push((index, Arc::new(Client { peer, n_failed: AtomicU64::new(0) })));
+        clients.push(Arc::new(Client { peer, n_failed: AtomicU64::new(0) }));
     }
-    clients.sort_by_key(|(index, _)| *index);
-    Ok(clients.into_iter().map(|(_, client)| client).collect())
+    Ok(clients)
 }
 
 async fn keep_busy(client: Arc<Client>) {

@@ -83,13 +83,7 @@ impl Peer {
             "capabilities": {},
             "clientInfo": { "name": "toolrack-reliability", "version": env!("CARGO_PKG_VERSION") },
         });
-        let outgoing = OutgoingRequest {
-            method: "initialize",
-            params: &Some(params),
-            timeout: RequestTimeout::fixed(call_timeout),
-            on_cancel: OnCancel::Silent,
-        };
-        self.transport.request(outgoing).await?;
+        self.send("initialize", params, call_timeout, OnCancel::Silent).await?;
         self.transport.notify("notifications/initialized", &None::<()>).await
     }
 
@@ -100,12 +94,18 @@ impl Peer {
         params: impl Serialize + Sync,
         call_timeout: Duration,
     ) -> Result<RawJson, RequestError> {
-        let outgoing = OutgoingRequest {
-            method,
-            params: &Some(params),
-            timeout: RequestTimeout::fixed(call_timeout),
-            on_cancel: OnCancel::Notify,
-        };
+        self.send(method, params, call_timeout, OnCancel::Notify).await
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        params: impl Serialize + Sync,
+        call_timeout: Duration,
+        on_cancel: OnCancel,
+    ) -> Result<RawJson, RequestError> {
+        let timeout = RequestTimeout::fixed(call_timeout);
+        let outgoing = OutgoingRequest { method, params: &Some(params), timeout, on_cancel };
         self.transport.request(outgoing).await
     }
 
@@ -126,8 +126,7 @@ impl Peer {
         nonce: &str,
         call_timeout: Duration,
     ) -> Result<RawJson, RequestError> {
-        let params = EchoParams { name: "echo", arguments: EchoArguments { text, nonce } };
-        self.request("tools/call", params, call_timeout).await
+        self.call("echo", json!({ "text": text, "nonce": nonce }), call_timeout).await
     }
 
     pub(crate) fn n_notifications(&self) -> u64 {
@@ -138,18 +137,6 @@ impl Peer {
     pub(crate) async fn ended(&self) {
         self.incoming.ended.cancelled().await;
     }
-}
-
-#[derive(Serialize)]
-struct EchoParams<'a> {
-    name: &'static str,
-    arguments: EchoArguments<'a>,
-}
-
-#[derive(Serialize)]
-struct EchoArguments<'a> {
-    text: &'a str,
-    nonce: &'a str,
 }
 
 /// Texts of a tool result; `None` if it is not one.

@@ -1,15 +1,11 @@
-//! Processes of the gates: the scripted server, and cleanup of leftovers.
+//! Processes of the gates: the scripted server, and the wait for the end of others.
 
 use std::io;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use toolrack_testkit::harness::{ProcessHandle, now};
-use toolrack_testkit::{Marker, Process};
-
-/// Time limit for a process to die of `SIGKILL`.
-const KILL_LIMIT: Duration = Duration::from_secs(2);
+use toolrack_testkit::harness::now;
 
 /// Path of the scripted server, built beside this program.
 pub(crate) fn scripted_server() -> io::Result<PathBuf> {
@@ -19,30 +15,6 @@ pub(crate) fn scripted_server() -> io::Result<PathBuf> {
     }
     let message = format!("{} is not built; run `cargo xtask reliability`", path.display());
     Err(io::Error::new(io::ErrorKind::NotFound, message))
-}
-
-/// Kills every process that carries the marker, and returns them.
-pub(crate) fn kill_marked(marker: &Marker) -> Vec<Process> {
-    let deadline = now() + KILL_LIMIT;
-    let mut ended: Vec<Process> = Vec::new();
-    loop {
-        let handles: Vec<ProcessHandle> = marker
-            .survivors()
-            .iter()
-            .filter_map(|survivor| ProcessHandle::open(survivor.pid))
-            .collect();
-        // Found again with the handle open, it is certainly the process of the handle.
-        let left = marker.survivors();
-        for handle in handles.iter().filter(|handle| left.iter().any(|seen| seen.pid == handle.pid))
-        {
-            handle.kill();
-            handle.wait_exit(deadline.saturating_duration_since(now()));
-        }
-        if left.is_empty() || now() > deadline {
-            return ended;
-        }
-        ended.extend(left);
-    }
 }
 
 /// All processes must be gone within this time.
@@ -68,29 +40,5 @@ pub(crate) fn wait_gone(killed: Instant, n_left: &dyn Fn() -> usize) -> Result<D
             return Err(left);
         }
         thread::sleep(POLL_INTERVAL);
-    }
-}
-
-/// Returns the time until no process carried the marker. Kills and returns those left after the limit.
-pub(crate) fn wait_cleaned(marker: &Marker, killed: Instant) -> Result<Duration, Vec<Process>> {
-    wait_gone(killed, &|| marker.survivors().len()).map_err(|_n_left| kill_marked(marker))
-}
-
-/// Formats leftover processes.
-pub(crate) fn describe_leftovers(left: &[Process]) -> String {
-    let lines: Vec<String> = left
-        .iter()
-        .map(|process| format!("{} {} {}", process.pid, process.state, process.command_line))
-        .collect();
-    format!("left after {CLEANUP_LIMIT:?}: {}", lines.join(" | "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unused_marker_kills_nothing() {
-        assert_eq!(kill_marked(&Marker::new()), Vec::new());
     }
 }

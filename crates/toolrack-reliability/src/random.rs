@@ -1,10 +1,12 @@
 //! Seeded random numbers (splitmix64).
 //!
 //! **Invariant:** the same seed and cycle give the same numbers on every machine, because nothing here comes from a
-//! library or a clock.
+//! clock or from a library of others.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
+
+use toolrack_testkit::harness::splitmix64;
 
 /// Seeds of every run, so that runs are comparable.
 const FIXED: [u64; 2] = [1, 2];
@@ -42,6 +44,10 @@ impl Seeds {
         &self.0
     }
 
+    pub(crate) fn first(&self) -> u64 {
+        self.0.first().copied().unwrap_or_default()
+    }
+
     /// Returns the seed and the random stream of a cycle. Seeds take turns.
     pub(crate) fn for_cycle(&self, cycle: u64) -> (u64, Random) {
         let n_seeds = self.0.len() as u64;
@@ -75,13 +81,6 @@ impl Random {
 }
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-
-fn splitmix64(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(STEP);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
 
 #[cfg(test)]
 mod tests {

@@ -18,10 +18,10 @@ use toolrack_transport::{
     Delivery, ExitStatus, ProcessExit, RawJson, RequestError, Transport as _, TransportError,
 };
 
+use crate::cycle::{Cycle, repeat_if_busy, run_parallel};
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::peer::{Peer, ServerScript, texts};
-use crate::process::kill_marked;
 use crate::random::{Random, Seeds};
 
 /// Time limit for closing.
@@ -39,11 +39,8 @@ const N_BACKGROUND_CALLERS: usize = 2;
 /// Pause of such a caller between two calls. Without it, the gate would measure its own load.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Attempts per kill when the machine is too busy to measure.
-const MAX_TRIES: u32 = 5;
-
 /// Concurrent servers, one per core of a small machine.
-const N_PARALLEL: u64 = 2;
+const N_PARALLEL: usize = 2;
 
 /// Descriptors and threads of this process.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,106 +49,61 @@ struct ResourceUsage {
     n_threads: usize,
 }
 
-struct Gate {
-    script: ServerScript,
-    seeds: Seeds,
-    next: AtomicU64,
-    n_inconclusive: AtomicU64,
-}
-
 pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let marker = Marker::new();
     let script = ServerScript::new(marker.value(), &[])?;
-    let gate = Arc::new(Gate {
-        script,
-        seeds: seeds.clone(),
-        next: AtomicU64::new(0),
-        n_inconclusive: AtomicU64::new(0),
-    });
     let mut findings = Findings::default();
     // Warm up: resources that are created once and kept are not leaks.
-    kill_many(&gate, 2 * N_PARALLEL).await;
+    kill_many(&script, seeds, 2 * N_PARALLEL as u64).await;
     let before = ResourceUsage::now()?;
     let n_kills = effort.select(1_000, 10_000);
     print_progress(format!("G02: {n_kills} servers are killed"));
-    gate.next.store(0, Ordering::Relaxed);
-    let kills = kill_many(&gate, n_kills).await;
+    let kills = kill_many(&script, seeds, n_kills).await;
     let after = ResourceUsage::wait_until_equal(&before).await?;
-    let times: Vec<Duration> = kills.iter().flat_map(|(_, kill)| kill.times.clone()).collect();
-    let parts = || kills.iter().map(|(_, kill)| kill);
     findings.count("kills", kills.len() as u64);
-    findings.count("kills_tried_again", gate.n_inconclusive.load(Ordering::Relaxed));
-    findings.count("calls_pending", times.len() as u64);
-    findings.percentiles("outcome", times);
-    findings.percentiles("dying", parts().map(|kill| kill.exit_time));
-    findings.percentiles("own_share", parts().map(KillResult::our_latency));
-    findings.percentiles("close", parts().map(|kill| kill.closing));
-    findings.fail_all(
-        kills.into_iter().map(|(seed, kill)| (seed, [kill.failures, kill.late].concat())),
-    );
-    add_leftovers(&mut findings, &before, &after, &marker);
-    Ok(findings)
-}
-
-fn add_leftovers(
-    findings: &mut Findings,
-    before: &ResourceUsage,
-    after: &ResourceUsage,
-    marker: &Marker,
-) {
-    findings.count("fds_before", before.n_fds as u64);
-    findings.count("fds_after", after.n_fds as u64);
-    findings.count("threads_before", before.n_threads as u64);
-    findings.count("threads_after", after.n_threads as u64);
+    findings.total("kills_", "tried_again", &kills);
+    findings.total("", "calls_pending", &kills);
+    for name in ["outcome", "dying", "own_share", "close"] {
+        findings.times("", name, &kills);
+    }
+    findings.fail_cycles(kills);
+    for (name, n_open) in [
+        ("fds_before", before.n_fds),
+        ("fds_after", after.n_fds),
+        ("threads_before", before.n_threads),
+        ("threads_after", after.n_threads),
+    ] {
+        findings.count(name, n_open as u64);
+    }
     if before != after {
         findings.fail(0, format!("resources leaked: {before:?} became {after:?}"));
     }
     let n_zombies = zombies_of(std::process::id()).len() as u64;
-    let survivors = kill_marked(marker);
+    let survivors = marker.kill_survivors();
     findings.count("survivors", survivors.len() as u64);
     findings.count("zombies", n_zombies);
     if !survivors.is_empty() || n_zombies > 0 {
         findings.fail(0, format!("left at the end: {survivors:?} and {n_zombies} zombies"));
     }
+    Ok(findings)
 }
 
-/// Kills `n_kills` servers, a few at a time, and returns each result with its seed.
-async fn kill_many(gate: &Arc<Gate>, n_kills: u64) -> Vec<(u64, KillResult)> {
-    let mut workers = JoinSet::new();
-    for _ in 0..N_PARALLEL {
-        let gate = Arc::clone(gate);
-        workers.spawn(async move {
-            let mut kills = Vec::new();
-            loop {
-                let number = gate.next.fetch_add(1, Ordering::Relaxed);
-                if number >= n_kills {
-                    return kills;
-                }
-                kills.push(Box::pin(gate.kill(number)).await);
-            }
-        });
-    }
-    workers.join_all().await.into_iter().flatten().collect()
-}
-
-impl Gate {
-    /// Kills a server. Repeats a few times when the machine was too busy to measure.
-    async fn kill(&self, number: u64) -> (u64, KillResult) {
-        let mut n_tries = 0;
-        loop {
-            let (seed, random) = self.seeds.for_cycle(number);
-            let kill =
-                kill_one(&self.script, random).await.unwrap_or_else(KillResult::from_failure);
-            n_tries += 1;
-            if !kill.is_inconclusive() || n_tries == MAX_TRIES {
-                return (seed, kill);
-            }
-            self.n_inconclusive.fetch_add(1, Ordering::Relaxed);
+/// Kills `n_kills` servers, a few at a time.
+async fn kill_many(script: &ServerScript, seeds: &Seeds, n_kills: u64) -> Vec<Cycle> {
+    let kill = |number| {
+        let (script, seeds) = (script.clone(), seeds.clone());
+        async move {
+            let kill = || async {
+                let (seed, random) = seeds.for_cycle(number);
+                Cycle::new(seed, kill_one(&script, random).await)
+            };
+            repeat_if_busy(kill).await
         }
-    }
+    };
+    run_parallel(N_PARALLEL, (0..n_kills).map(kill)).await
 }
 
-async fn kill_one(script: &ServerScript, mut random: Random) -> Result<KillResult, String> {
+async fn kill_one(script: &ServerScript, mut random: Random) -> Result<Cycle, String> {
     let connected =
         script.connect(CALL_TIMEOUT).await.map_err(|error| format!("cannot connect: {error}"))?;
     let peer = Arc::new(connected);
@@ -203,8 +155,9 @@ async fn kill_one(script: &ServerScript, mut random: Random) -> Result<KillResul
     if timeout(CLOSE_LIMIT, peer.transport.close()).await.is_err() {
         kill.failures.push(format!("closing takes longer than {CLOSE_LIMIT:?}"));
     }
-    kill.closing = closing.elapsed();
-    Ok(kill)
+    let mut cycle = kill.into_cycle();
+    cycle.time("close", closing.elapsed());
+    Ok(cycle)
 }
 
 /// Opens a handle on the server process.
@@ -278,7 +231,6 @@ struct KillResult {
     exit_time: Duration,
     /// From the kill to the outcomes.
     times: Vec<Duration>,
-    closing: Duration,
     /// Outcomes that were only late.
     late: Vec<String>,
     /// All other failures.
@@ -303,10 +255,6 @@ enum CallStart {
 }
 
 impl KillResult {
-    fn from_failure(what: String) -> Self {
-        Self { failures: vec![what], ..Self::default() }
-    }
-
     fn add(&mut self, killed: Instant, made: CallStart, ended: CallEnd) {
         let CallEnd { issued, at, outcome } = ended;
         let (time, exit_time) = (at.saturating_duration_since(killed.max(issued)), self.exit_time);
@@ -331,6 +279,16 @@ impl KillResult {
     fn is_inconclusive(&self) -> bool {
         let on_time = self.our_latency() <= OUTCOME_LIMIT && self.failures.is_empty();
         !self.late.is_empty() && self.exit_time > STARVED && on_time
+    }
+
+    fn into_cycle(self) -> Cycle {
+        let mut cycle = Cycle { is_inconclusive: self.is_inconclusive(), ..Cycle::default() };
+        cycle.count("calls_pending", self.times.len() as u64);
+        cycle.time("dying", self.exit_time);
+        cycle.time("own_share", self.our_latency());
+        cycle.times.extend(self.times.into_iter().map(|time| ("outcome", time)));
+        cycle.failures = [self.failures, self.late].concat();
+        cycle
     }
 }
 

@@ -3,11 +3,11 @@
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::Signal;
 use serde_json::Value;
 use toolrack_testkit::harness::{ProcessTable, now, print_progress};
 
-use crate::daemon::{DaemonHome, Program, RunningDaemon, ServerEntry};
+use crate::cycle::Cycle;
+use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry};
 use crate::daemon_client::ApiResponse;
 use crate::findings::{Findings, millis};
 use crate::gate::Effort;
@@ -15,7 +15,7 @@ use crate::random::Seeds;
 use crate::subreaper::Subreaper;
 
 /// The daemon must accept calls within this time after its start.
-pub(crate) const READY_LIMIT: Duration = Duration::from_millis(300);
+const READY_LIMIT: Duration = Duration::from_millis(300);
 
 /// Every healthy server must be callable within this time.
 const HEALTHY_LIMIT: Duration = Duration::from_secs(10);
@@ -46,51 +46,50 @@ pub(crate) fn run(
     effort: Effort,
     seeds: &Seeds,
 ) -> anyhow::Result<Findings> {
-    let seed = seeds.all().first().copied().unwrap_or_default();
+    let seed = seeds.first();
     let entries = entries(effort.select(20, 100));
     let n_healthy = entries.iter().filter(|entry| is_healthy(entry)).count() as u64;
     let mut findings = Findings::default();
     findings.count("servers", entries.len() as u64);
     findings.count("healthy", n_healthy);
-    let (mut ready, mut healthy) = (Vec::new(), Vec::new());
+    let mut cycles = Vec::new();
     let n_rounds = effort.select(3, 10);
     for round in 0..n_rounds {
         print_progress(format!("G19: start {}", round + 1));
         // A fresh home without cached tools.
         let daemon_home = DaemonHome::new(&entries)?;
         let outcome = start_daemon(&daemon_home, subreaper, &entries, n_healthy);
-        match outcome {
-            Ok((daemon, started)) => {
-                for what in judge(&started) {
-                    findings.fail(seed, what);
-                }
-                ready.push(started.ready);
-                healthy.push(started.healthy);
-                if round + 1 == n_rounds {
-                    measure_idle(&mut findings, seed, &daemon);
-                }
-                stop_daemon(&mut findings, seed, daemon);
+        let cycle = outcome.map(|(mut daemon, healthy)| {
+            let mut cycle = Cycle::default();
+            cycle.time("ready", daemon.ready);
+            cycle.time("healthy", healthy);
+            cycle.failures.extend(judge(daemon.ready, healthy));
+            if round + 1 == n_rounds {
+                measure_idle(&mut findings, &mut cycle, &daemon);
             }
-            Err(what) => findings.fail(seed, what),
-        }
+            daemon.terminate();
+            let code = daemon.wait_exit(HUNG);
+            if code != Some(0) {
+                cycle.fail(format!("after SIGTERM the daemon exited with {code:?}"));
+            }
+            cycle
+        });
+        cycles.push(Cycle::new(seed, cycle));
         findings.fail_leftovers(seed, "left at the end", &daemon_home.marker);
     }
     findings.count("rounds", n_rounds);
-    findings.percentiles("ready", ready);
-    findings.percentiles("healthy", healthy);
+    findings.times("", "ready", &cycles);
+    findings.times("", "healthy", &cycles);
+    findings.fail_cycles(cycles);
     Ok(findings)
 }
 
 fn entries(n_servers: u64) -> Vec<ServerEntry> {
-    let scripted = BROKEN.iter().map(|plan| (Program::Scripted, *plan));
-    let mut ways = [(Program::Missing, "")].into_iter().chain(scripted).cycle();
+    let mut plans = [None].into_iter().chain(BROKEN.map(Some)).cycle();
     let entry = |number: u64| {
         // First and last servers are broken alike, so the order gives no advantage.
-        let scenario = number.is_multiple_of(BROKEN_EVERY).then(|| ways.next()).flatten();
-        match scenario {
-            Some((program, plan)) => {
-                ServerEntry { name: format!("broken-{number}"), plan: plan.to_owned(), program }
-            }
+        match number.is_multiple_of(BROKEN_EVERY).then(|| plans.next()).flatten() {
+            Some(plan) => ServerEntry { name: format!("broken-{number}"), plan },
             None => ServerEntry::scripted(format!("healthy-{number}"), ""),
         }
     };
@@ -98,24 +97,17 @@ fn entries(n_servers: u64) -> Vec<ServerEntry> {
 }
 
 fn is_healthy(entry: &ServerEntry) -> bool {
-    entry.program == Program::Scripted && entry.plan.is_empty()
+    entry.plan == Some("")
 }
 
-/// Times of one start.
-#[derive(Debug, Clone, Copy)]
-struct Started {
-    ready: Duration,
-    healthy: Duration,
-}
-
+/// Starts the daemon and returns the time until every healthy server was connected.
 fn start_daemon<'a>(
     daemon_home: &DaemonHome,
     subreaper: &'a Subreaper,
     entries: &[ServerEntry],
     n_healthy: u64,
-) -> Result<(RunningDaemon<'a>, Started), String> {
+) -> Result<(RunningDaemon<'a>, Duration), String> {
     let daemon = daemon_home.start(subreaper)?;
-    let ready = daemon.wait_ready()?;
     let healthy = daemon.wait_connected(n_healthy, HUNG)?;
     let mut client = daemon.client().map_err(|error| error.to_string())?;
     for entry in entries.iter().filter(|entry| is_healthy(entry)) {
@@ -134,7 +126,7 @@ fn start_daemon<'a>(
     if !shown_running.is_empty() {
         return Err(format!("broken servers shown as running: {}", shown_running.join(", ")));
     }
-    Ok((daemon, Started { ready, healthy }))
+    Ok((daemon, healthy))
 }
 
 /// Returns the name of a broken server whose status is `running`.
@@ -148,38 +140,30 @@ fn broken_but_running(listed: &Value, entry: &ServerEntry) -> Option<String> {
     (state == Some("running")).then(|| entry.name.clone())
 }
 
-fn judge(started: &Started) -> Vec<String> {
-    let Started { ready, healthy } = started;
-    let mut problems = Vec::new();
-    if *ready > READY_LIMIT {
-        problems.push(format!("the daemon was ready {ready:?} after its start"));
-    }
-    if *healthy > HEALTHY_LIMIT {
-        problems.push(format!("the healthy servers were ready {healthy:?} after the start"));
-    }
-    problems
+fn judge(ready: Duration, healthy: Duration) -> impl Iterator<Item = String> {
+    let is_late = healthy > HEALTHY_LIMIT;
+    let problem =
+        is_late.then(|| format!("the healthy servers were ready {healthy:?} after the start"));
+    late(ready).into_iter().chain(problem)
+}
+
+/// Failure of a daemon that accepted calls too late.
+pub(crate) fn late(ready: Duration) -> Option<String> {
+    (ready > READY_LIMIT).then(|| format!("the daemon was ready {ready:?} after its start"))
 }
 
 /// Measures the CPU usage of the daemon and all its servers when idle.
-fn measure_idle(findings: &mut Findings, seed: u64, daemon: &RunningDaemon<'_>) {
+fn measure_idle(findings: &mut Findings, cycle: &mut Cycle, daemon: &RunningDaemon<'_>) {
     // Wait until crashed servers are in long backoff and all responses have arrived.
     thread::sleep(WATCH);
-    let time = || ProcessTable::read().cpu_time_of_tree(daemon.handle.pid);
+    let time = || ProcessTable::read().cpu_time_of_tree(daemon.process.handle.pid);
     let (started_at, before) = (now(), time());
     thread::sleep(WATCH);
     let (used, took) = (time().saturating_sub(before), started_at.elapsed());
     let percent = used.as_secs_f64() / took.as_secs_f64() * 100.0;
     findings.measure("idle_percent", (percent * 100.0).round() / 100.0);
     if percent >= IDLE_PERCENT {
-        findings.fail(seed, format!("{:.0} ms of {took:?} on a processor when idle", millis(used)));
-    }
-}
-
-fn stop_daemon(findings: &mut Findings, seed: u64, mut daemon: RunningDaemon<'_>) {
-    daemon.handle.signal(Signal::TERM);
-    let code = daemon.wait_exit(HUNG);
-    if code != Some(0) {
-        findings.fail(seed, format!("after SIGTERM the daemon exited with {code:?}"));
+        cycle.fail(format!("{:.0} ms of {took:?} on a processor when idle", millis(used)));
     }
 }
 
@@ -192,10 +176,10 @@ mod tests {
         let entries = entries(100);
         let broken: Vec<&ServerEntry> = entries.iter().filter(|entry| !is_healthy(entry)).collect();
         assert_eq!(broken.len(), 20);
-        let n_missing = broken.iter().filter(|entry| entry.program == Program::Missing).count();
+        let n_missing = broken.iter().filter(|entry| entry.plan.is_none()).count();
         assert_eq!(n_missing, 4);
         for plan in BROKEN {
-            assert!(broken.iter().any(|entry| entry.plan == plan), "{plan}");
+            assert!(broken.iter().any(|entry| entry.plan == Some(plan)), "{plan}");
         }
     }
 
@@ -203,7 +187,7 @@ mod tests {
     fn start_is_judged_by_both_times() {
         let n_problems = |ready, healthy| {
             let ms = Duration::from_millis;
-            judge(&Started { ready: ms(ready), healthy: ms(healthy) }).len()
+            judge(ms(ready), ms(healthy)).count()
         };
         assert_eq!(
             [n_problems(300, 10_000), n_problems(301, 1), n_problems(301, 10_001)],

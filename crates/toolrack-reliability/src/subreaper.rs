@@ -27,6 +27,14 @@ pub(crate) struct Subreaper {
     unreaped: Mutex<HashSet<u32>>,
 }
 
+/// A running child. Killed on drop, so a failed gate leaves none.
+#[derive(Debug)]
+pub(crate) struct RunningChild {
+    pub(crate) child: Child,
+    /// Use only this to signal it: its pid may be reused after the exit.
+    pub(crate) handle: ProcessHandle,
+}
+
 /// A child that stays a zombie after its exit until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Unreaped<'a> {
@@ -49,15 +57,14 @@ impl Subreaper {
         Ok(subreaper)
     }
 
-    /// Spawns a child. Use only its handle: its pid may be reused after the exit.
-    pub(crate) fn start(&self, command: &mut Command) -> io::Result<(Child, ProcessHandle)> {
+    /// Spawns a child.
+    pub(crate) fn start(&self, command: &mut Command) -> io::Result<RunningChild> {
         // Held until the handle is open: otherwise the thread could reap the child, and its pid could be reused.
         let unreaped = self.unreaped.lock();
         let child = command.spawn()?;
-        let handle =
-            ProcessHandle::open(child.id()).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+        let handle = ProcessHandle::open(child.id()).ok_or(io::ErrorKind::NotFound);
         drop(unreaped);
-        Ok((child, handle?))
+        Ok(RunningChild { child, handle: handle? })
     }
 
     /// Does not reap this child, like a parent that is busy.
@@ -74,6 +81,12 @@ impl Subreaper {
             // A child that still runs is checked again in the next round.
             pid.map(|pid| waitid(WaitId::Pid(pid), options)).transpose().unwrap_or_default();
         }
+    }
+}
+
+impl Drop for RunningChild {
+    fn drop(&mut self) {
+        self.handle.kill();
     }
 }
 

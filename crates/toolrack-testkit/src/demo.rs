@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::splitmix64;
 use crate::jsonrpc::{Arguments, Params, Response, RpcError, RpcResult, insert, text_block};
-use crate::plan::splitmix64;
 use crate::revision::{Revision, SupportedRevisions};
 use crate::scripted::{
     self, Content, PendingRequest, ServerInfo, SlowCall, ToolOutcome, ToolResult,

@@ -12,7 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::process::{self, Marker};
+use crate::harness;
+use crate::process::Marker;
 use crate::programs::program;
 use crate::wait::poll;
 
@@ -174,7 +175,7 @@ fn expect_success(output: &Output) -> io::Result<()> {
 }
 
 fn command(program: &str) -> Command {
-    let mut command = process::command(program);
+    let mut command = harness::command(program);
     command.env("PATH", PATH);
     command
 }

@@ -1,4 +1,5 @@
-//! What the benchmarks and the reliability gates share: printing, clock, child processes, `/proc`, statistics.
+//! What the test servers, the benchmarks and the reliability gates share: printing, clock, child processes, `/proc`,
+//! random numbers, statistics.
 //!
 //! **Invariant:** a signal goes through a pidfd that was opened while the process was known to be the right one, so a
 //! reused pid is never hit.
@@ -183,9 +184,13 @@ pub struct ProcessTable(Vec<ProcessEntry>);
 pub struct ProcessEntry {
     /// Process id.
     pub pid: u32,
-    parent: u32,
+    /// State letter; `Z` is a zombie.
+    pub(crate) state: char,
+    pub(crate) parent: u32,
+    /// Zero when the group leader is outside of this PID namespace, as for the session.
+    pub(crate) group: u32,
+    pub(crate) session: u32,
     started: u64,
-    is_zombie: bool,
     /// CPU time of its own and of its reaped children.
     n_ticks: u32,
 }
@@ -193,9 +198,7 @@ pub struct ProcessEntry {
 impl ProcessTable {
     /// Reads `/proc`.
     pub fn read() -> Self {
-        let Ok(entries) = fs::read_dir("/proc") else { return Self::default() };
-        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        Self(pids.filter_map(read_entry).collect())
+        Self(pids().filter_map(ProcessEntry::read).collect())
     }
 
     /// Direct children.
@@ -225,20 +228,43 @@ impl ProcessTable {
     /// Descendants that are not reaped.
     pub fn zombies(&self, ancestor: u32) -> Vec<ProcessEntry> {
         let mut found = self.descendants(ancestor);
-        found.retain(|entry| entry.is_zombie);
+        found.retain(ProcessEntry::is_zombie);
         found
     }
 }
 
 impl ProcessEntry {
+    /// Reads `/proc/PID/stat`; `None` if the process is gone.
+    pub(crate) fn read(pid: u32) -> Option<Self> {
+        Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// A program name may contain parentheses, so the fields count from the last one.
+    fn parse(pid: u32, stat: &str) -> Option<Self> {
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let mut number = || fields.next()?.parse().ok();
+        let (parent, group, session) = (number()?, number()?, number()?);
+        // User and system time, of its own and of reaped children.
+        let times = fields.by_ref().skip(7).take(4).map_while(|field| field.parse::<u32>().ok());
+        let n_ticks = times.sum();
+        let started = fields.nth(4)?.parse().ok()?;
+        Some(Self { pid, state, parent, group, session, started, n_ticks })
+    }
+
+    pub(crate) fn is_zombie(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
     /// Whether it still runs. A zombie does not.
     pub fn is_alive(&self) -> bool {
-        read_entry(self.pid).is_some_and(|now| now.started == self.started && !now.is_zombie)
+        Self::read(self.pid).is_some_and(|now| now.started == self.started && !now.is_zombie())
     }
 
     /// Whether it exists, possibly as a zombie.
     pub fn exists(&self) -> bool {
-        read_entry(self.pid).is_some_and(|now| now.started == self.started)
+        Self::read(self.pid).is_some_and(|now| now.started == self.started)
     }
 
     /// Program and arguments; empty for a zombie.
@@ -254,21 +280,10 @@ impl ProcessEntry {
     }
 }
 
-fn read_entry(pid: u32) -> Option<ProcessEntry> {
-    parse_stat(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// A program name may contain parentheses, so the fields count from the last one.
-fn parse_stat(pid: u32, stat: &str) -> Option<ProcessEntry> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace();
-    let is_zombie = matches!(fields.next()?, "Z" | "X");
-    let parent = fields.next()?.parse().ok()?;
-    // User and system time, of its own and of reaped children.
-    let times = fields.by_ref().skip(9).take(4).map_while(|field| field.parse::<u32>().ok());
-    let n_ticks = times.sum();
-    let started = fields.nth(4)?.parse().ok()?;
-    Some(ProcessEntry { pid, parent, started, is_zombie, n_ticks })
+/// Ids of all processes.
+pub(crate) fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// A memory figure of a process in KiB: file below `/proc/PID` (`status`, `smaps_rollup`) and field.
@@ -286,6 +301,14 @@ fn parse_kib(text: &str, field: &str) -> Option<u64> {
 /// Resets the peak of resident memory of this process (`VmHWM`).
 pub fn reset_peak_memory() -> io::Result<()> {
     fs::OpenOptions::new().write(true).open("/proc/self/clear_refs")?.write_all(b"5")
+}
+
+/// Bijection that spreads neighboring numbers (finalizer of splitmix64).
+pub fn splitmix64(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// Interpolated quantile (0.5 is the median); `None` without values.
@@ -341,25 +364,35 @@ mod tests {
 
     #[test]
     fn stat_is_parsed_with_unusual_program_names() {
-        let stat = "77 (a) b) (c) Z 12 77 77 0 -1 0 0 0 0 0 1 2 30 4 20 0 1 0 4242 1 1";
-        let zombie =
-            ProcessEntry { pid: 77, parent: 12, started: 4242, is_zombie: true, n_ticks: 37 };
-        assert_eq!(parse_stat(77, stat), Some(zombie));
-        assert_eq!(parse_stat(77, "77 (sh) S 1"), None);
+        let stat = "77 (a) b) (c) Z 12 76 75 0 -1 0 0 0 0 0 1 2 30 4 20 0 1 0 4242 1 1";
+        let zombie = ProcessEntry {
+            pid: 77,
+            state: 'Z',
+            parent: 12,
+            group: 76,
+            session: 75,
+            started: 4242,
+            n_ticks: 37,
+        };
+        assert_eq!(ProcessEntry::parse(77, stat), Some(zombie));
+        let outside = "12 (a) R (b)) S 77 0 0 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 1 1";
+        let found = ProcessEntry::parse(12, outside).map(|entry| (entry.state, entry.group));
+        assert_eq!(found, Some(('S', 0)));
+        assert_eq!(ProcessEntry::parse(77, "77 (sh) S 1"), None);
     }
 
     #[test]
     fn descendants_are_found_at_any_depth() {
-        let entry = |pid, parent, is_zombie| {
-            let n_ticks = pid;
-            ProcessEntry { pid, parent, started: 1, is_zombie, n_ticks }
+        let entry = |pid, parent, state| {
+            let (group, session, n_ticks) = (0, 0, pid);
+            ProcessEntry { pid, state, parent, group, session, started: 1, n_ticks }
         };
         let table = ProcessTable(vec![
-            entry(40, 30, true),
-            entry(20, 10, false),
-            entry(30, 20, false),
-            entry(21, 10, true),
-            entry(99, 1, false),
+            entry(40, 30, 'Z'),
+            entry(20, 10, 'S'),
+            entry(30, 20, 'R'),
+            entry(21, 10, 'Z'),
+            entry(99, 1, 'S'),
         ]);
         let pids =
             |found: Vec<ProcessEntry>| found.iter().map(|entry| entry.pid).collect::<Vec<u32>>();
@@ -373,7 +406,7 @@ mod tests {
 
     #[test]
     fn own_process_is_alive_and_not_a_guardian() {
-        let own = read_entry(std::process::id()).expect("own process");
+        let own = ProcessEntry::read(std::process::id()).expect("own process");
         let reused_pid = ProcessEntry { started: own.started + 1, ..own };
         let seen = [own.is_alive(), own.exists(), reused_pid.is_alive(), reused_pid.exists()];
         assert_eq!((seen, own.is_guardian()), ([true, true, false, false], false));

@@ -175,7 +175,8 @@ pub(crate) fn head<'a>(
     status: u16,
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Vec<u8> {
-    let mut text = format!("HTTP/1.1 {status} {}\r\n", reason(status));
+    let reason = if status < 400 { "OK" } else { "Error" };
+    let mut text = format!("HTTP/1.1 {status} {reason}\r\n");
     for (name, value) in headers {
         // Writing to a string cannot fail.
         write!(text, "{name}: {value}\r\n").unwrap_or_default();
@@ -191,25 +192,6 @@ pub(crate) fn chunk(bytes: &[u8]) -> Vec<u8> {
     }
     let size = format!("{:x}\r\n", bytes.len());
     [size.as_bytes(), bytes, b"\r\n"].concat()
-}
-
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        202 => "Accepted",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        415 => "Unsupported Media Type",
-        429 => "Too Many Requests",
-        500 => "Internal Server Error",
-        503 => "Service Unavailable",
-        300..=399 => "Elsewhere",
-        _ => "Planned",
-    }
 }
 
 /// Decodes `a=b&c=d`.

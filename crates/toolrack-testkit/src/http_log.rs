@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::harness::now;
 use crate::http::Request;
 use crate::journal::{LineWriter, read_lines};
 use crate::jsonrpc::Incoming;
 use crate::scripted;
-use crate::timer::now;
 
 /// One HTTP request that reached the server. The file has a line when it arrives, and one when its response ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +44,6 @@ pub struct HttpRequest {
 pub enum HttpOutcome {
     /// It was sent completely, with any status.
     Completed,
-    /// The server cut it off, as planned.
-    Cut,
     /// The client closed the connection first. In 2026-07-28 this cancels the request.
     ClientClosed,
 }

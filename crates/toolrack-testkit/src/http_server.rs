@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::process::{Marker, command};
+use crate::harness::command;
+use crate::process::Marker;
 use crate::programs::program;
 use crate::wait::poll;
 
@@ -160,7 +161,7 @@ impl HttpServer {
 
     /// Kills the server and all its child processes; afterwards its port is free.
     pub fn kill(&mut self) {
-        poll(KILL_TIMEOUT, || self.marker.kill_survivors().is_empty());
+        self.marker.kill_survivors();
         if let Some(mut child) = self.child.take() {
             // It may have exited by itself; either way it is reaped.
             child.kill().unwrap_or_default();

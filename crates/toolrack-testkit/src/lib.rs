@@ -12,9 +12,9 @@
 //! | `http` | HTTP/1.1 of the scripted and OAuth servers: connections, requests, responses, chunks |
 //! | `http_server` | starts real HTTP servers: scripted, npm, PyPI |
 //! | `docker` | private Docker engine |
-//! | [`harness`] | what the benchmarks and the reliability gates share: printing, clock, processes, statistics |
+//! | [`harness`] | printing, clock, commands, process handles, `/proc`, random numbers, statistics; also for the benchmarks and the reliability gates |
 //! | `journal`, `http_log` | what a scripted server executed, and which HTTP requests it got |
-//! | `process`, `programs` | process markers, `/proc` readers, commands, kill-on-drop guard, built programs |
+//! | `process`, `programs` | process markers, kill-on-drop guard, built programs |
 //! | `wait`, `timer`, `quantity` | polling, timer thread, parsers for sizes, durations and words |
 //! | `log_capture` | `tracing` subscriber that records everything |
 //!

@@ -8,8 +8,6 @@ use std::io::Write;
 
 use parking_lot::Mutex;
 
-use crate::plan::HttpFault;
-
 /// The buffer is written without waiting for `flush` above this size.
 const FLUSH_AT_BYTES: usize = 64 * 1024;
 
@@ -29,16 +27,13 @@ pub(crate) trait MessageSink: fmt::Debug + Send + Sync {
     /// Writes raw bytes after everything queued before.
     fn write_raw(&self, bytes: &[u8]);
 
-    fn flush(&self);
+    fn flush(&self) {}
 
     /// Marks the request of this sink as finished.
     fn finish(&self) {}
 
     /// Sets the HTTP status, where there is one.
     fn set_status(&self, _status: u16) {}
-
-    /// Adds a fault to the HTTP response.
-    fn add_fault(&self, _fault: &HttpFault) {}
 
     fn is_broken(&self) -> bool;
 }

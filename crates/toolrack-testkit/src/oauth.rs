@@ -164,13 +164,6 @@ impl OAuthServer {
     pub fn revoke_all(&self) {
         self.shared.store.lock().revoke_all();
     }
-
-    /// Blocks forever, for a program that only runs the server.
-    pub fn wait(mut self) {
-        for thread in self.threads.drain(..) {
-            thread.join().unwrap_or_default();
-        }
-    }
 }
 
 impl Drop for OAuthServer {

@@ -10,12 +10,12 @@ mod fault;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use fault::{ContentKind, Cut, HTTP_FAULTS, HttpFault, RedirectTarget};
 pub(crate) use fault::{
     Cursor, FAULTS, Fault, Framing, Garbage, HugePlacement, Ignored, Lines, Shape, Stream, WrongId,
 };
 
 use self::fault::fault_name;
+use crate::harness::splitmix64;
 use crate::quantity;
 
 /// Event at which a fault can happen.
@@ -36,14 +36,10 @@ pub(crate) enum Trigger {
     Eof,
     /// Any HTTP request, before it is handled.
     Http,
-    /// A GET that opens a stream.
-    Stream,
-    /// A DELETE of a session.
-    Delete,
 }
 
 impl Trigger {
-    pub(crate) const ALL: [(Self, &'static str, &'static str); 13] = [
+    pub(crate) const ALL: [(Self, &'static str, &'static str); 11] = [
         (Self::Start, "start", "before anything is read"),
         (Self::Initialize, "initialize", "the request `initialize`"),
         (Self::Discover, "discover", "the request `server/discover`, supported or not"),
@@ -55,8 +51,6 @@ impl Trigger {
         (Self::Message, "message", "any message, before it is parsed"),
         (Self::Eof, "eof", "the end of the input"),
         (Self::Http, "http", "any HTTP request, before it is handled"),
-        (Self::Stream, "stream", "a GET that opens a stream"),
-        (Self::Delete, "delete", "a DELETE of a session"),
     ];
 
     fn from_name(name: &str) -> Option<Self> {
@@ -134,10 +128,8 @@ impl Plan {
 
     /// The first fault that needs HTTP.
     pub(crate) fn needs_http(&self) -> Option<&str> {
-        let of_http = |rule: &&Rule| {
-            matches!(rule.fault, Fault::Http(_))
-                || matches!(rule.trigger, Trigger::Http | Trigger::Stream | Trigger::Delete)
-        };
+        let of_http =
+            |rule: &&Rule| matches!(rule.fault, Fault::Status(_)) || rule.trigger == Trigger::Http;
         self.rules.iter().find(of_http).map(|rule| rule.name.as_str())
     }
 }
@@ -244,14 +236,6 @@ impl FaultMix {
         }
         &Fault::Ok
     }
-}
-
-/// Bijection that spreads neighboring numbers (finalizer of splitmix64).
-pub(crate) fn splitmix64(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {

@@ -1,17 +1,17 @@
-//! Test processes: markers that find every descendant, `/proc` readers, and a guard that kills a child.
+//! Test processes: markers that find every descendant, facts about processes, and a guard that kills a child.
 //!
 //! **Invariant:** a marker is unique, so every process found with it belongs to the test that created it.
 
-use std::ffi::OsStr;
 use std::io::{self, Read};
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::process::{Pid, Signal, kill_process};
-
+use crate::harness::{ProcessEntry, ProcessHandle, ProcessTable, memory_kib, now, pids};
 use crate::wait::poll;
+
+/// Time limit for a process to die of `SIGKILL`.
+const KILL_LIMIT: Duration = Duration::from_secs(2);
 
 /// Unique environment value for the processes of a test. Children inherit it, even daemons in another session.
 ///
@@ -59,12 +59,11 @@ impl Marker {
     pub fn survivors(&self) -> Vec<Process> {
         let assignment = format!("{}={}", Self::VARIABLE, self.value);
         let carries = |pid: u32, file: &str, text: &str| {
-            std::fs::read(proc_dir(pid).join(file)).is_ok_and(|bytes| {
+            std::fs::read(format!("/proc/{pid}/{file}")).is_ok_and(|bytes| {
                 bytes.split(|byte| *byte == 0).any(|part| part == text.as_bytes())
             })
         };
-        all_pids()
-            .into_iter()
+        pids()
             .filter(|pid| *pid != std::process::id())
             .filter(|pid| {
                 carries(*pid, "environ", &assignment) || carries(*pid, "cmdline", &self.value)
@@ -73,17 +72,27 @@ impl Marker {
             .collect()
     }
 
-    /// Kills every process that carries the marker. Some may be left: one may just be forking, and a killed one takes
-    /// a moment to exit.
+    /// Kills every process that carries the marker, and returns them.
     pub fn kill_survivors(&self) -> Vec<Process> {
-        let left = self.survivors();
-        for process in &left {
-            if let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) {
-                // It may have exited by itself.
-                kill_process(pid, Signal::KILL).unwrap_or_default();
+        let deadline = now() + KILL_LIMIT;
+        let mut killed: Vec<Process> = Vec::new();
+        loop {
+            let found = self.survivors();
+            let handles: Vec<ProcessHandle> =
+                found.iter().filter_map(|process| ProcessHandle::open(process.pid)).collect();
+            // Found again with the handle open, it is certainly the process of the handle.
+            let left = self.survivors();
+            for handle in &handles {
+                if left.iter().any(|process| process.pid == handle.pid) {
+                    handle.kill();
+                    handle.wait_exit(deadline.saturating_duration_since(now()));
+                }
             }
+            if left.is_empty() || now() > deadline {
+                return killed;
+            }
+            killed.extend(left);
         }
-        left
     }
 
     /// Waits until no process carries the marker.
@@ -110,83 +119,30 @@ pub(crate) fn unique_id() -> String {
 }
 
 fn describe(pid: u32) -> Option<Process> {
-    let state = status(pid)?.state;
-    let arguments = std::fs::read(proc_dir(pid).join("cmdline")).ok()?;
-    let words: Vec<_> = arguments
-        .split(|argument| *argument == 0)
-        .map(|part| String::from_utf8_lossy(part).into_owned())
-        .collect();
-    Some(Process { pid, command_line: words.join(" ").trim_end().to_owned(), state })
+    let entry = ProcessEntry::read(pid)?;
+    let command_line = entry.arguments().join(" ").trim_end().to_owned();
+    Some(Process { pid, command_line, state: entry.state })
 }
 
 /// Number of open file descriptors of a process.
 pub fn open_fds(pid: u32) -> io::Result<usize> {
-    Ok(std::fs::read_dir(proc_dir(pid).join("fd"))?.count())
+    Ok(std::fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
 
 /// Resident memory of a process, including shared pages.
 pub fn rss_bytes(pid: u32) -> io::Result<u64> {
-    kib_line(&std::fs::read_to_string(proc_dir(pid).join("status"))?, "VmRSS:")
+    Ok(memory_kib(pid, "status", "VmRSS")? * 1024)
 }
 
 /// Children of `pid`, including zombies.
 pub fn children_of(pid: u32) -> Vec<u32> {
-    children_with(pid, |_| true)
+    ProcessTable::read().children(pid).iter().map(|child| child.pid).collect()
 }
 
 /// Exited children of a process that are not reaped.
 pub fn zombies_of(pid: u32) -> Vec<u32> {
-    children_with(pid, |status| status.state == 'Z')
-}
-
-fn children_with(pid: u32, matches: impl Fn(&Status) -> bool) -> Vec<u32> {
-    let is_child = |status: Status| status.parent == pid && matches(&status);
-    all_pids().into_iter().filter(|child| status(*child).is_some_and(is_child)).collect()
-}
-
-pub(crate) fn all_pids() -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Status {
-    pub(crate) state: char,
-    pub(crate) parent: u32,
-    /// Zero when the group leader is outside of this PID namespace, as for the session.
-    pub(crate) group: u32,
-    pub(crate) session: u32,
-}
-
-/// Process status from `/proc/PID/stat`; `None` if the process is gone.
-pub(crate) fn status(pid: u32) -> Option<Status> {
-    parse_stat(&std::fs::read_to_string(proc_dir(pid).join("stat")).ok()?)
-}
-
-pub(crate) fn proc_dir(pid: u32) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}"))
-}
-
-/// A program name may contain spaces and parentheses, so the fields count from the last parenthesis.
-fn parse_stat(stat: &str) -> Option<Status> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    let mut number = || fields.next()?.parse().ok();
-    Some(Status { state, parent: number()?, group: number()?, session: number()? })
-}
-
-fn kib_line(text: &str, name: &str) -> io::Result<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(name));
-    let kib = value.and_then(|value| value.trim().strip_suffix(" kB")?.trim().parse().ok());
-    kib.map(|kib: u64| kib * 1024).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("no line `{name}` with a size"))
-    })
-}
-
-/// Command for a program that a test or a test server starts.
-#[expect(clippy::disallowed_methods, reason = "tests start real programs")]
-pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
-    Command::new(program)
+    let children = ProcessTable::read().children(pid).into_iter();
+    children.filter(ProcessEntry::is_zombie).map(|child| child.pid).collect()
 }
 
 /// A child process that is killed on drop.
@@ -246,22 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn stat_is_parsed_with_unusual_program_names() {
-        let check = |stat: &str, expected: Option<(char, u32, u32, u32)>| {
-            let parsed = parse_stat(stat)
-                .map(|status| (status.state, status.parent, status.group, status.session));
-            assert_eq!(parsed, expected, "{stat}");
-        };
-        check("12 (sh) S 1 11 10 0", Some(('S', 1, 11, 10)));
-        check("12 (a) R (b)) Z 77 0 0", Some(('Z', 77, 0, 0)));
-        check("12", None);
-    }
-
-    #[test]
-    fn sizes_are_read_in_bytes() {
-        let text = "VmPeak:\t  10 kB\nVmRSS:\t   2048 kB\n";
-        assert_eq!(kib_line(text, "VmRSS:").ok(), Some(2 << 20));
-        assert_eq!(kib_line(text, "VmSwap:").ok(), None);
+    fn unused_marker_kills_nothing() {
+        assert_eq!(Marker::new().kill_survivors(), Vec::new());
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn build_command(name: &str, dir: &Path) -> String {
     let package = match name {
         "toolrack" => "toolrack-cli",
         "toolrack-guard" => "toolrack-stdio",
-        "scripted-server" | "demo-server" | "chaos-proxy" => "toolrack-testkit",
+        "scripted-server" | "demo-server" => "toolrack-testkit",
         other => other,
     };
     let profile = match dir.file_name().and_then(|name| name.to_str()) {

@@ -6,9 +6,8 @@
 mod connection;
 mod impairments;
 
-use std::io::{self, BufRead, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::process::ExitCode;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -19,8 +18,7 @@ use parking_lot::Mutex;
 pub use impairments::ProxyPlan;
 
 use self::connection::{CloseKind, ProxiedConnection};
-use self::impairments::{IMPAIRMENTS, Impairments};
-use crate::quantity;
+use self::impairments::Impairments;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -53,17 +51,9 @@ struct Shared {
 impl ChaosProxy {
     /// Listens on a free loopback port and forwards to `upstream`.
     pub fn start(upstream: SocketAddr, plan: ProxyPlan, seed: u64) -> io::Result<Self> {
-        Self::listen(SocketAddr::from(([127, 0, 0, 1], 0)), upstream, plan, seed)
-    }
-
-    /// Listens on the given address and forwards to `upstream`.
-    pub fn listen(
-        address: SocketAddr,
-        upstream: SocketAddr,
-        plan: ProxyPlan,
-        seed: u64,
-    ) -> io::Result<Self> {
-        let listener = bind(address)?;
+        // Bound by its number: the kernel releases a port that it chose itself when the socket stops listening.
+        let chosen = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let listener = TcpListener::bind(chosen)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
@@ -127,12 +117,6 @@ impl ChaosProxy {
     }
 }
 
-/// Binds an explicit port: the kernel releases a port that it chose itself when the socket stops listening.
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let chosen = TcpListener::bind(address)?.local_addr()?;
-    TcpListener::bind(chosen)
-}
-
 impl Drop for ChaosProxy {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
@@ -182,7 +166,7 @@ impl Shared {
         loop {
             if self.stopped.load(Ordering::Relaxed)
                 || self.breaks.load(Ordering::Relaxed) != breaks
-                || impairments.reset.is_some_and(|(bytes, _)| bytes == 0)
+                || impairments.reset == Some(0)
             {
                 connection.end(CloseKind::Reset);
                 return Ok(());
@@ -203,93 +187,4 @@ impl Shared {
         let plan = self.plan.lock();
         (self.epoch.load(Ordering::Relaxed), plan.sample(self.seed, number))
     }
-}
-
-const HEAD: &str = "\
-chaos-proxy: a TCP proxy that impairs the network
-
-Options:
-  --upstream HOST:PORT  server to forward to
-  --listen ADDRESS      listen address (default 127.0.0.1:0), printed as `listening ADDRESS`
-  --plan PLAN           impairments, separated by `;` (default: none)
-  --seed N              random seed (default 0)
-
-Commands on stdin (it exits at the end of stdin):
-  plan PLAN             set the plan, for open connections too
-  heal                  remove all impairments
-  reset                 reset every open connection
-  count                 print `connections N open M`
-
-A plan:
-";
-
-const TAIL: &str = "Sizes may be ranges with a direction: `cut(100-5000,up)`.\n";
-
-/// Runs the program with these arguments until the end of input.
-pub fn run(args: Vec<String>) -> ExitCode {
-    let asks = args.iter().any(|arg| arg == "--help");
-    let outcome =
-        if asks { print(&format!("{HEAD}{IMPAIRMENTS}{TAIL}")) } else { run_commands(&args) };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            let line = format!("chaos-proxy: {why}\nhint: see `chaos-proxy --help`\n");
-            // Stderr may be closed.
-            io::stderr().write_all(line.as_bytes()).unwrap_or_default();
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn run_commands(args: &[String]) -> io::Result<()> {
-    let proxy = start(args)?;
-    print(&format!("listening {}\n", proxy.address()))?;
-    for line in io::stdin().lock().lines() {
-        let line = line?;
-        match line.trim().split_once(' ').unwrap_or((line.trim(), "")) {
-            ("plan", plan) => proxy.set_plan(ProxyPlan::parse(plan).map_err(invalid)?)?,
-            ("heal", "") => proxy.heal()?,
-            ("reset", "") => proxy.reset_all(),
-            ("count", "") => {
-                print(&format!("connections {} open {}\n", proxy.n_connections(), proxy.n_open()))?;
-            }
-            ("", _) => (),
-            _ => return Err(invalid(format!("unknown command `{line}`"))),
-        }
-    }
-    Ok(())
-}
-
-fn start(args: &[String]) -> io::Result<ChaosProxy> {
-    let mut upstream = None;
-    let mut listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (mut plan, mut seed) = (ProxyPlan::default(), 0);
-    let mut left = args.iter();
-    while let Some(name) = left.next() {
-        let Some(value) = left.next() else {
-            return Err(invalid(format!("`{name}` needs a value")));
-        };
-        match name.as_str() {
-            "--upstream" => upstream = value.to_socket_addrs()?.next(),
-            "--listen" => {
-                let no_address = |_| invalid(format!("`{value}` is not an address"));
-                listen = value.parse().map_err(no_address)?;
-            }
-            "--plan" => plan = ProxyPlan::parse(value).map_err(invalid)?,
-            "--seed" => seed = quantity::count(value).map_err(invalid)?,
-            _ => return Err(invalid(format!("unknown option `{name}`"))),
-        }
-    }
-    let Some(upstream) = upstream else {
-        return Err(invalid("`--upstream` is missing".to_owned()));
-    };
-    ChaosProxy::listen(listen, upstream, plan, seed)
-}
-
-fn print(text: &str) -> io::Result<()> {
-    io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
-}
-
-fn invalid(why: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, why)
 }

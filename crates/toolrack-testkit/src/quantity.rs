@@ -1,10 +1,9 @@
 //! Parsers for sizes, durations, counts and words on the command line: `64KiB`, `200ms`, `1000`, `forever`.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{self, IntoDeserializer as _};
+use serde::de::{IntoDeserializer as _, value};
 
 /// Number of repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,31 +59,9 @@ pub(crate) fn name_and_arguments(text: &str) -> Result<(&str, &str), String> {
     Ok((name, arguments.ok_or_else(|| format!("`{text}` has no closing parenthesis"))?))
 }
 
-/// A word, as serde names the variants of `T`. The error is the list of known words.
-pub(crate) fn word<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, KnownWords> {
-    T::deserialize(text.into_deserializer())
-}
-
-/// Words that a parser knows.
-#[derive(Debug)]
-pub(crate) struct KnownWords(String);
-
-impl de::Error for KnownWords {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        Self(message.to_string())
-    }
-
-    fn unknown_variant(_unknown: &str, known: &'static [&'static str]) -> Self {
-        Self(known.join(", "))
-    }
-}
-
-impl std::error::Error for KnownWords {}
-
-impl fmt::Display for KnownWords {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// A word, as serde names the variants of `T`. The error lists the known words.
+pub(crate) fn word<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
+    T::deserialize(text.into_deserializer()).map_err(|error: value::Error| error.to_string())
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::harness::now;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct Timer {
@@ -87,11 +89,6 @@ impl Shared {
             }
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "these servers are real processes on the real clock")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::Duration;
 
-use crate::timer::now;
+use crate::harness::now;
 
 /// Interval between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

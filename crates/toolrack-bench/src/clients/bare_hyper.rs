@@ -13,12 +13,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use memchr::memmem;
-use serde_json::{Value, json};
 
+use super::bare_pipe::{INITIALIZE, INITIALIZED, LIST_TOOLS};
 use super::bare_tcp::{ACCEPT_TYPES, call_message};
 use super::{BenchClient, Call, text_bytes};
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct BareHyper {
     client: Client<HttpConnector, Full<Bytes>>,
     uri: Uri,
@@ -48,10 +48,6 @@ impl BenchClient for BareHyper {
         let body = response.into_body().collect().await?.to_bytes();
         result_text_bytes(&body).context("unexpected response")
     }
-
-    async fn close(self) -> anyhow::Result<()> {
-        Ok(())
-    }
 }
 
 /// Finds the result without decoding it.
@@ -77,18 +73,10 @@ impl Session {
     pub(crate) async fn open(url: &str) -> anyhow::Result<Self> {
         let client = Client::builder(TokioExecutor::new()).build_http();
         let mut session = Self { client, uri: url.parse()?, id: None, stream: None };
-        let params = json!({
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": { "name": "bare", "version": "1" },
-        });
-        let initialize =
-            json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
-        let id = session.post(&initialize).await?.headers().get(SESSION_ID).cloned();
+        let id = session.post(INITIALIZE).await?.headers().get(SESSION_ID).cloned();
         session.id = Some(id.context("the gateway opened no session")?);
-        let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        session.post(&initialized).await?;
-        session.post(&json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" })).await?;
+        session.post(INITIALIZED).await?;
+        session.post(LIST_TOOLS).await?;
         let stream = session.request(Method::GET, Bytes::new()).await?;
         session.stream = Some(stream.into_body());
         Ok(session)
@@ -100,8 +88,8 @@ impl Session {
     }
 
     /// Sends a message and reads the whole response.
-    async fn post(&self, message: &Value) -> anyhow::Result<Response<Bytes>> {
-        let response = self.request(Method::POST, Bytes::from(message.to_string())).await?;
+    async fn post(&self, message: &'static [u8]) -> anyhow::Result<Response<Bytes>> {
+        let response = self.request(Method::POST, Bytes::from_static(message)).await?;
         let (head, body) = response.into_parts();
         Ok(Response::from_parts(head, body.collect().await?.to_bytes()))
     }

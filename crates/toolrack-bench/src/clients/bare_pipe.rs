@@ -4,7 +4,6 @@
 //! async code.
 
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use memchr::{memchr, memchr_iter};
 use rustix::buffer::spare_capacity;
 use rustix::pipe::fcntl_setpipe_size;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{ChildStdin, ChildStdout};
 use toolrack_testkit::harness::now;
 
 use super::Call;
@@ -26,96 +26,68 @@ use crate::server_process::ServerCommand;
 /// Capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Pipes of a server process.
-pub(crate) trait Pipe: Sized {
-    fn start(server: &ServerCommand) -> anyhow::Result<Self>;
-    fn input(&self) -> BorrowedFd<'_>;
-    async fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
-    /// Appends the bytes of one read, into reserved capacity.
-    async fn receive(&mut self, bytes: &mut Vec<u8>) -> anyhow::Result<usize>;
-    async fn close(self) -> anyhow::Result<()>;
-}
-
-pub(crate) struct TokioPipe {
-    child: tokio::process::Child,
-    stdin: tokio::process::ChildStdin,
-    stdout: tokio::process::ChildStdout,
-}
-
-impl Pipe for TokioPipe {
-    fn start(server: &ServerCommand) -> anyhow::Result<Self> {
-        let mut command = server.tokio();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn()?;
-        let stdin = child.stdin.take().context("no stdin")?;
-        let stdout = child.stdout.take().context("no stdout")?;
-        Ok(Self { child, stdin, stdout })
-    }
-
-    fn input(&self) -> BorrowedFd<'_> {
-        self.stdin.as_fd()
-    }
-
-    async fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        Ok(self.stdin.write_all(bytes).await?)
-    }
-
-    async fn receive(&mut self, bytes: &mut Vec<u8>) -> anyhow::Result<usize> {
-        Ok(self.stdout.read_buf(bytes).await?)
-    }
-
-    async fn close(self) -> anyhow::Result<()> {
-        let Self { mut child, stdin, stdout: _ } = self;
-        drop(stdin);
-        child.wait().await?;
-        Ok(())
-    }
-}
-
-pub(crate) struct BlockingPipe {
+/// A server process.
+struct Server {
     child: std::process::Child,
-    stdin: std::process::ChildStdin,
-    stdout: std::process::ChildStdout,
+    pipes: Pipes,
 }
 
-impl Pipe for BlockingPipe {
-    fn start(server: &ServerCommand) -> anyhow::Result<Self> {
+/// How the pipes of the server are read and written.
+enum Pipes {
+    Tokio(ChildStdin, ChildStdout),
+    Blocking(std::process::ChildStdin, std::process::ChildStdout),
+}
+
+/// Kind of pipes, and whether the receive buffer is reused for the next response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PipeKind {
+    Tokio,
+    Blocking,
+    BlockingFresh,
+}
+
+impl Server {
+    fn start(server: &ServerCommand, kind: PipeKind) -> anyhow::Result<Self> {
         let mut child = server.std().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take().context("no stdin")?;
         let stdout = child.stdout.take().context("no stdout")?;
-        Ok(Self { child, stdin, stdout })
-    }
-
-    fn input(&self) -> BorrowedFd<'_> {
-        self.stdin.as_fd()
+        let pipes = match kind {
+            PipeKind::Tokio => {
+                Pipes::Tokio(ChildStdin::from_std(stdin)?, ChildStdout::from_std(stdout)?)
+            }
+            PipeKind::Blocking | PipeKind::BlockingFresh => Pipes::Blocking(stdin, stdout),
+        };
+        Ok(Self { child, pipes })
     }
 
     async fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        Ok(self.stdin.write_all(bytes)?)
+        match &mut self.pipes {
+            Pipes::Tokio(stdin, _) => stdin.write_all(bytes).await?,
+            Pipes::Blocking(stdin, _) => stdin.write_all(bytes)?,
+        }
+        Ok(())
     }
 
+    /// Appends the bytes of one read, into reserved capacity.
     async fn receive(&mut self, bytes: &mut Vec<u8>) -> anyhow::Result<usize> {
-        Ok(rustix::io::read(&self.stdout, spare_capacity(bytes))?)
+        Ok(match &mut self.pipes {
+            Pipes::Tokio(_, stdout) => stdout.read_buf(bytes).await?,
+            Pipes::Blocking(_, stdout) => rustix::io::read(stdout, spare_capacity(bytes))?,
+        })
     }
 
-    async fn close(self) -> anyhow::Result<()> {
-        let Self { mut child, stdin, stdout: _ } = self;
-        drop(stdin);
+    /// Waits for the exit, which the end of its input causes.
+    fn close(self) -> anyhow::Result<()> {
+        let Self { mut child, pipes } = self;
+        drop(pipes);
         child.wait()?;
         Ok(())
     }
 }
 
-/// Whether the receive buffer is reused for the next response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BufferPolicy {
-    Reused,
-    Fresh,
-}
-
-pub(crate) async fn run<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Result<Report> {
+pub(crate) async fn run(job: &Job, kind: PipeKind) -> anyhow::Result<Report> {
     let server = ServerCommand::with_tools(job.work.n_tools())?;
-    let connect = async || PipeClient::<P>::connect(&server, policy).await;
+    let connect = async || PipeClient::connect(&server, kind).await;
     let connect_and_list = async || {
         let mut client = connect().await?;
         client.round_trip(LIST_TOOLS).await?;
@@ -123,38 +95,40 @@ pub(crate) async fn run<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Res
     };
     match job.work {
         Work::Connect => {
-            let close = async |client: PipeClient<P>| client.pipe.close().await;
+            let close = async |client: PipeClient| client.server.close();
             measure::connects(job.size.n_connects, connect_and_list, close).await
         }
         Work::Idle => {
             let connect_idle = async || {
                 let mut client = connect_and_list().await?;
                 client.round_trip(&request_line(&Call::echo()?)).await?;
-                // Keeps only the pipe: an idle connection needs no buffer.
-                Ok(client.pipe)
+                // Keeps only the pipes: an idle connection needs no buffer.
+                Ok(client.server)
             };
-            measure::idle_connections(job.size.n_connections, connect_idle, P::close).await
+            let close = async |server: Server| server.close();
+            measure::idle_connections(job.size.n_connections, connect_idle, close).await
         }
         _ => {
             let mut client = connect().await?;
             let report = client.run_connected(job).await?;
-            client.pipe.close().await?;
+            client.server.close()?;
             Ok(report)
         }
     }
 }
 
-struct PipeClient<P> {
-    pipe: P,
+struct PipeClient {
+    server: Server,
     received: Vec<u8>,
-    policy: BufferPolicy,
+    kind: PipeKind,
 }
 
-impl<P: Pipe> PipeClient<P> {
-    async fn connect(server: &ServerCommand, policy: BufferPolicy) -> anyhow::Result<Self> {
-        let mut client = Self { pipe: P::start(server)?, received: Vec::new(), policy };
+impl PipeClient {
+    async fn connect(server: &ServerCommand, kind: PipeKind) -> anyhow::Result<Self> {
+        let server = Server::start(server, kind)?;
+        let mut client = Self { server, received: Vec::new(), kind };
         client.round_trip(INITIALIZE).await?;
-        client.pipe.send(INITIALIZED).await?;
+        client.server.send(INITIALIZED).await?;
         Ok(client)
     }
 
@@ -181,11 +155,11 @@ impl<P: Pipe> PipeClient<P> {
     }
 
     async fn round_trip(&mut self, request: &[u8]) -> anyhow::Result<()> {
-        match self.policy {
-            BufferPolicy::Reused => self.received.clear(),
-            BufferPolicy::Fresh => self.received = Vec::new(),
+        self.received.clear();
+        if self.kind == PipeKind::BlockingFresh {
+            self.received = Vec::new();
         }
-        self.pipe.send(request).await?;
+        self.server.send(request).await?;
         while memchr(b'\n', self.receive().await?).is_none() {}
         Ok(())
     }
@@ -194,7 +168,7 @@ impl<P: Pipe> PipeClient<P> {
     async fn receive(&mut self) -> anyhow::Result<&[u8]> {
         let start = self.received.len();
         self.received.reserve(READ_BYTES);
-        ensure!(self.pipe.receive(&mut self.received).await? > 0, "the server closed the pipe");
+        ensure!(self.server.receive(&mut self.received).await? > 0, "the server closed the pipe");
         Ok(self.received.get(start..).unwrap_or_default())
     }
 
@@ -224,7 +198,10 @@ impl<P: Pipe> PipeClient<P> {
     ) -> anyhow::Result<Report> {
         // The pipe holds all requests at once, so a write never blocks. Otherwise client and server could
         // deadlock, each waiting to write; a real client must read while it writes.
-        fcntl_setpipe_size(self.pipe.input(), MIB)?;
+        match &self.server.pipes {
+            Pipes::Tokio(stdin, _) => fcntl_setpipe_size(stdin, MIB)?,
+            Pipes::Blocking(stdin, _) => fcntl_setpipe_size(stdin, MIB)?,
+        };
         self.keep_in_flight(request, n_in_flight, window / 5).await?;
         let stopwatch = Stopwatch::start();
         let n_calls = self.keep_in_flight(request, n_in_flight, window).await?;
@@ -240,7 +217,7 @@ impl<P: Pipe> PipeClient<P> {
     ) -> anyhow::Result<usize> {
         let requests = request.repeat(n_in_flight);
         let started = now();
-        self.pipe.send(&requests).await?;
+        self.server.send(&requests).await?;
         let mut n_sent = n_in_flight;
         let mut n_received = 0;
         while n_received < n_sent {
@@ -249,7 +226,7 @@ impl<P: Pipe> PipeClient<P> {
             n_received += n_responses;
             if n_responses > 0 && now() - started < window {
                 let next = requests.get(..n_responses * request.len()).unwrap_or_default();
-                self.pipe.send(next).await?;
+                self.server.send(next).await?;
                 n_sent += n_responses;
             }
         }
@@ -257,9 +234,10 @@ impl<P: Pipe> PipeClient<P> {
     }
 }
 
-const INITIALIZE: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{},\"clientInfo\":{\"name\":\"bare\",\"version\":\"1.0.0\"}}}\n";
-const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
-const LIST_TOOLS: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/list\"}\n";
+pub(crate) const INITIALIZE: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{},\"clientInfo\":{\"name\":\"bare\",\"version\":\"1.0.0\"}}}\n";
+pub(crate) const INITIALIZED: &[u8] =
+    b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
+pub(super) const LIST_TOOLS: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/list\"}\n";
 
 fn request_line(call: &Call) -> Vec<u8> {
     let mut request = call_message(call);

@@ -2,7 +2,6 @@
 //!
 //! Every program is run as its help shows, in an empty home without configuration.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -61,11 +60,36 @@ impl CliCall {
 
 /// Command that makes this call, or prints the help.
 pub(crate) fn command(client: ClientName, call: Option<&CliCall>) -> anyhow::Result<Command> {
-    let mut command = base_command(client)?;
-    match call {
-        Some(call) => command.args(call_args(client, call)?),
-        None if client == ClientName::Inspector => command.args(["--cli", "--help"]),
-        None => command.arg("--help"),
+    let mut command = match client {
+        ClientName::Toolrack => harness::command(toolrack_path()?),
+        ClientName::Mcporter => node_command("mcporter/dist/cli.js")?,
+        ClientName::Inspector => {
+            let launcher = "@modelcontextprotocol/inspector/clients/launcher/build/index.js";
+            let mut command = node_command(launcher)?;
+            command.arg("--cli");
+            command
+        }
+        other => bail!("{other:?} is not a program"),
+    };
+    let Some(call) = call else {
+        command.arg("--help");
+        return Ok(command);
+    };
+    let ServerCommand { program, args } = &call.server;
+    let pairs = call.key_value_args();
+    match client {
+        ClientName::Toolrack => {
+            command.args(["call", call.tool]).args(pairs).arg("--").arg(program).args(args)
+        }
+        ClientName::Mcporter => {
+            let args = args.iter().flat_map(|arg| ["--stdio-arg", arg]);
+            command.args(["call", "--stdio"]).arg(program).args(args).arg(call.tool).args(pairs)
+        }
+        _ => {
+            command.arg(program).args(args);
+            command.args(["--method", "tools/call", "--tool-name", call.tool]);
+            command.args(pairs.flat_map(|pair| ["--tool-arg".to_owned(), pair]))
+        }
     };
     Ok(command)
 }
@@ -81,13 +105,8 @@ pub(crate) fn built_path(program: &str, benchmark: &str) -> anyhow::Result<PathB
     Ok(path)
 }
 
-fn base_command(client: ClientName) -> anyhow::Result<Command> {
-    let script = match client {
-        ClientName::Toolrack => return Ok(harness::command(toolrack_path()?)),
-        ClientName::Mcporter => "mcporter/dist/cli.js",
-        ClientName::Inspector => "@modelcontextprotocol/inspector/clients/launcher/build/index.js",
-        other => bail!("{other:?} is not a program"),
-    };
+/// Command of a peer, which is a script for Node.js.
+fn node_command(script: &str) -> anyhow::Result<Command> {
     let mut command = harness::command(node_path()?);
     command.arg(installed_path(&Path::new(PEERS_DIR).join(script))?);
     Ok(command)
@@ -107,66 +126,4 @@ pub(crate) fn installed_path(path: &Path) -> anyhow::Result<PathBuf> {
         );
     }
     Ok(path)
-}
-
-fn call_args(client: ClientName, call: &CliCall) -> anyhow::Result<Vec<OsString>> {
-    let ServerCommand { program, args } = &call.server;
-    let program = program.as_os_str().to_owned();
-    let mut command_args: Vec<OsString> = Vec::new();
-    match client {
-        ClientName::Toolrack => {
-            command_args.extend(["call", call.tool].map(OsString::from));
-            command_args.extend(call.key_value_args().map(OsString::from));
-            command_args.extend(["--".into(), program]);
-            command_args.extend(args.iter().map(OsString::from));
-        }
-        ClientName::Mcporter => {
-            command_args.extend(["call".into(), "--stdio".into(), program]);
-            command_args.extend(args.iter().flat_map(|arg| ["--stdio-arg".into(), arg.into()]));
-            command_args.push(call.tool.into());
-            command_args.extend(call.key_value_args().map(OsString::from));
-        }
-        ClientName::Inspector => {
-            command_args.extend(["--cli".into(), program]);
-            command_args.extend(args.iter().map(OsString::from));
-            let method = ["--method", "tools/call", "--tool-name", call.tool];
-            command_args.extend(method.map(OsString::from));
-            command_args
-                .extend(call.key_value_args().flat_map(|pair| ["--tool-arg".into(), pair.into()]));
-        }
-        other => bail!("{other:?} is not a program"),
-    }
-    Ok(command_args)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(client: ClientName, expected: &str) {
-        let args = vec!["index.js".to_owned(), "stdio".to_owned()];
-        let call = CliCall {
-            server: ServerCommand { program: "node".into(), args },
-            tool: "add",
-            arguments: &[("a", "1"), ("b", "2")],
-            expected_output: "3",
-        };
-        let command_args = call_args(client, &call).unwrap();
-        assert_eq!(command_args.join(" ".as_ref()), expected);
-    }
-
-    #[test]
-    fn call_args_follow_each_program() {
-        check(ClientName::Toolrack, "call add a=1 b=2 -- node index.js stdio");
-        check(
-            ClientName::Mcporter,
-            "call --stdio node --stdio-arg index.js --stdio-arg stdio add a=1 b=2",
-        );
-        check(
-            ClientName::Inspector,
-            "--cli node index.js stdio --method tools/call --tool-name add \
-             --tool-arg a=1 --tool-arg b=2",
-        );
-    }
 }

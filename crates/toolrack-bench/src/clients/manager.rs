@@ -13,11 +13,11 @@ use super::{BenchClient, Call, text_bytes, toolrack};
 use crate::server_process::ServerCommand;
 
 /// Calls the first server through the manager, with decoded or raw results.
-#[derive(Debug, Clone)]
-pub(crate) struct ManagerClient<const RAW: bool>(pub(crate) Arc<McpManager>);
+#[derive(Debug)]
+pub(crate) struct ManagerClient<const RAW: bool>(pub(crate) McpManager);
 
-/// The manager's client of its first server, called directly.
-#[derive(Debug, Clone)]
+/// The manager's client of its first server, called directly. The manager closes its connection.
+#[derive(Debug)]
 pub(crate) struct UnderlyingClient<const RAW: bool>(Arc<McpConnection>);
 
 /// Name of the server with this index.
@@ -67,7 +67,7 @@ impl<const RAW: bool> ManagerClient<RAW> {
         let options = StdioOptions { guardian: Guardian::None, ..StdioOptions::default() };
         let manager = builder().stdio(options).build(configs(server, 0..1)?);
         connect_all(&manager).await?;
-        Ok(Self(Arc::new(manager)))
+        Ok(Self(manager))
     }
 
     /// The manager's own client of the server.
@@ -79,13 +79,8 @@ impl<const RAW: bool> ManagerClient<RAW> {
 impl<const RAW: bool> BenchClient for ManagerClient<RAW> {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         if RAW {
-            let options = CallOptions::default();
-            let result = self
-                .0
-                .call((FIRST, call.tool))
-                .args(&call.raw_arguments)
-                .options(options.clone())
-                .send_raw();
+            let call = self.0.call((FIRST, call.tool)).args(&call.raw_arguments);
+            let result = call.options(CallOptions::default()).send_raw();
             return text_bytes(result.await?.as_bytes()).context("unexpected result");
         }
         let result = self.0.call_tool(FIRST, call.tool, &call.arguments).await?;
@@ -94,9 +89,7 @@ impl<const RAW: bool> BenchClient for ManagerClient<RAW> {
     }
 
     async fn close(self) -> anyhow::Result<()> {
-        if let Some(manager) = Arc::into_inner(self.0) {
-            manager.close().await;
-        }
+        self.0.close().await;
         Ok(())
     }
 
@@ -105,14 +98,9 @@ impl<const RAW: bool> BenchClient for ManagerClient<RAW> {
     }
 }
 
-/// The manager owns the connection and closes it.
 impl<const RAW: bool> BenchClient for UnderlyingClient<RAW> {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let client = self.0.client().context("the server is not connected")?;
         toolrack::call::<RAW>(client, call).await
-    }
-
-    async fn close(self) -> anyhow::Result<()> {
-        Ok(())
     }
 }

@@ -5,9 +5,7 @@
 //! functions of the crate and one write per message. That is faster than its own transport, whose reads and writes
 //! go through the blocking threads of the runtime.
 
-use std::collections::HashMap;
 use std::process::Stdio;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use pmcp::shared::streamable_http::StreamableHttpTransportConfigBuilder;
@@ -18,10 +16,8 @@ use rmcp::RoleClient;
 use rmcp::model::CallToolRequestParams;
 use rmcp::service::{RunningService, ServiceExt as _};
 use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
-use tokio::sync::Mutex;
 use tower_mcp::client::{McpClient, StdioClientTransport};
 use turbomcp_client::ContentBlock;
 use turbomcp_transport::{
@@ -31,18 +27,18 @@ use turbomcp_transport::{
 use super::{BenchClient, Call, MAX_MESSAGE_BYTES};
 use crate::server_process::ServerCommand;
 
-#[derive(Debug, Clone)]
-pub(crate) struct Rmcp(Arc<RunningService<RoleClient, ()>>);
+#[derive(Debug)]
+pub(crate) struct Rmcp(RunningService<RoleClient, ()>);
 
 impl Rmcp {
     pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = TokioChildProcess::new(server.tokio())?;
-        Ok(Self(Arc::new(().serve(transport).await?)))
+        Ok(Self(().serve(transport).await?))
     }
 
     pub(crate) async fn connect_http(url: String) -> anyhow::Result<Self> {
         let transport = StreamableHttpClientTransport::from_uri(url);
-        Ok(Self(Arc::new(().serve(transport).await?)))
+        Ok(Self(().serve(transport).await?))
     }
 }
 
@@ -56,9 +52,7 @@ impl BenchClient for Rmcp {
     }
 
     async fn close(self) -> anyhow::Result<()> {
-        if let Some(service) = Arc::into_inner(self.0) {
-            service.cancel().await?;
-        }
+        self.0.cancel().await?;
         Ok(())
     }
 
@@ -67,10 +61,10 @@ impl BenchClient for Rmcp {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Pmcp {
     client: pmcp::Client<ChildPipes>,
-    child: Arc<Mutex<Child>>,
+    child: Child,
 }
 
 #[derive(Debug)]
@@ -121,7 +115,7 @@ impl Pmcp {
         };
         let mut client = pmcp::Client::new(pipes);
         client.initialize(ClientCapabilities::default()).await?;
-        Ok(Self { client, child: Arc::new(Mutex::new(child)) })
+        Ok(Self { client, child })
     }
 }
 
@@ -131,11 +125,9 @@ impl BenchClient for Pmcp {
     }
 
     async fn close(self) -> anyhow::Result<()> {
-        let Self { client, child } = self;
+        let Self { client, mut child } = self;
         drop(client);
-        if let Some(child) = Arc::into_inner(child) {
-            child.into_inner().wait().await?;
-        }
+        child.wait().await?;
         Ok(())
     }
 
@@ -144,7 +136,7 @@ impl BenchClient for Pmcp {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct PmcpHttp(pmcp::Client<StreamableHttpTransport>);
 
 impl PmcpHttp {
@@ -160,11 +152,6 @@ impl BenchClient for PmcpHttp {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         call_pmcp(&self.0, call).await
     }
-
-    async fn close(self) -> anyhow::Result<()> {
-        drop(self);
-        Ok(())
-    }
 }
 
 async fn call_pmcp<T: Transport>(client: &pmcp::Client<T>, call: &Call) -> anyhow::Result<usize> {
@@ -175,7 +162,6 @@ async fn call_pmcp<T: Transport>(client: &pmcp::Client<T>, call: &Call) -> anyho
     }
 }
 
-#[derive(Clone)]
 pub(crate) struct Turbomcp(turbomcp_client::Client<ChildProcessTransport>);
 
 impl Turbomcp {
@@ -196,7 +182,10 @@ impl Turbomcp {
 
 impl BenchClient for Turbomcp {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        let result = self.0.call_tool(call.tool, turbomcp_arguments(call), None).await?;
+        // Its API takes an owned map for every call.
+        let members = call.arguments.as_object().cloned();
+        let arguments = members.map(|members| members.into_iter().collect());
+        let result = self.0.call_tool(call.tool, arguments, None).await?;
         match result.content.first() {
             Some(ContentBlock::Text(text)) => Ok(text.text.len()),
             _ => anyhow::bail!("no text"),
@@ -213,21 +202,14 @@ impl BenchClient for Turbomcp {
     }
 }
 
-/// The API of `turbomcp-client` takes an owned map for every call.
-fn turbomcp_arguments(call: &Call) -> Option<HashMap<String, Value>> {
-    let members = call.arguments.as_object()?;
-    Some(members.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
-}
-
-#[derive(Clone)]
-pub(crate) struct Tower(Arc<McpClient>);
+pub(crate) struct Tower(McpClient);
 
 impl Tower {
     pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = StdioClientTransport::spawn_command(&mut server.tokio()).await?;
         let client = McpClient::connect(transport.max_frame_len(MAX_MESSAGE_BYTES)).await?;
         client.initialize("toolrack-bench", "1.0.0").await?;
-        Ok(Self(Arc::new(client)))
+        Ok(Self(client))
     }
 }
 
@@ -238,9 +220,7 @@ impl BenchClient for Tower {
     }
 
     async fn close(self) -> anyhow::Result<()> {
-        if let Some(client) = Arc::into_inner(self.0) {
-            client.shutdown().await?;
-        }
+        self.0.shutdown().await?;
         Ok(())
     }
 

@@ -1,7 +1,5 @@
 //! Toolrack's client, over stdio and HTTP.
 
-use std::sync::Arc;
-
 use anyhow::{Context as _, ensure};
 use toolrack_client::{CallOptions, McpClient};
 use toolrack_http::{HttpOptions, HttpServerDef};
@@ -12,23 +10,30 @@ use super::{BenchClient, Call, text_bytes};
 use crate::server_process::ServerCommand;
 
 /// A client with decoded or raw results.
-#[derive(Debug, Clone)]
-pub(crate) struct Toolrack<const RAW: bool>(Arc<McpClient>);
+#[derive(Debug)]
+pub(crate) struct Toolrack<const RAW: bool>(McpClient);
 
 impl<const RAW: bool> Toolrack<RAW> {
-    /// Starts a stdio server.
-    pub(crate) async fn start(server: &ServerCommand, guardian: Guardian) -> anyhow::Result<Self> {
+    /// Starts a stdio server without a guardian.
+    pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
+        Self::start_with(server, Guardian::None).await
+    }
+
+    pub(crate) async fn start_guarded(server: &ServerCommand) -> anyhow::Result<Self> {
+        Self::start_with(server, Guardian::Auto).await
+    }
+
+    async fn start_with(server: &ServerCommand, guardian: Guardian) -> anyhow::Result<Self> {
         let (command, args) = (server.program_text()?, server.args.clone());
         let definition = McpServerDef { command, args, ..McpServerDef::default() };
         let options = StdioOptions { guardian, ..StdioOptions::default() };
-        let client = McpClient::builder("bench").connect_stdio(definition, options).await?;
-        Ok(Self(Arc::new(client)))
+        Ok(Self(McpClient::builder("bench").connect_stdio(definition, options).await?))
     }
 
     pub(crate) async fn connect_http(url: &str) -> anyhow::Result<Self> {
         let definition = HttpServerDef::new(url);
         let builder = McpClient::builder("bench");
-        Ok(Self(Arc::new(builder.connect_http(definition, HttpOptions::default()).await?)))
+        Ok(Self(builder.connect_http(definition, HttpOptions::default()).await?))
     }
 }
 
@@ -54,9 +59,7 @@ impl<const RAW: bool> BenchClient for Toolrack<RAW> {
     }
 
     async fn close(self) -> anyhow::Result<()> {
-        if let Some(client) = Arc::into_inner(self.0) {
-            client.shutdown().await;
-        }
+        self.0.shutdown().await;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use toolrack_testkit::harness::now;
@@ -55,7 +55,7 @@ pub(crate) async fn run_stdio<C: BenchClient>(
     let n_tools = job.work.n_tools();
     let server = ServerCommand::with_tools(n_tools)?;
     let connect_and_list = async || {
-        let client = connect(&server).await?;
+        let client = Arc::new(connect(&server).await?);
         check_tool_count(client.initial_tools().await?, n_tools)?;
         Ok(client)
     };
@@ -73,7 +73,7 @@ pub(crate) async fn run_stdio<C: BenchClient>(
         Work::ToolList => {
             // Some clients list the tools while they connect, so the idle baseline is a client of a server with one
             // tool.
-            let small = connect(&ServerCommand::with_tools(1)?).await?;
+            let small = Arc::new(connect(&ServerCommand::with_tools(1)?).await?);
             warm_up(&small).await?;
             close(small).await?;
             let peak_memory = PeakMemory::start()?;
@@ -99,14 +99,24 @@ fn check_tool_count(n_tools: usize, expected: usize) -> anyhow::Result<()> {
 
 /// Runs a scenario of one connection, and closes it.
 pub(crate) async fn run<C: BenchClient>(job: &Job, client: C) -> anyhow::Result<Report> {
-    let report = run_calls(job, &client, &job.call()?).await?;
+    run_calls(job, client, &job.call()?).await
+}
+
+/// The same with another call.
+pub(crate) async fn run_calls<C: BenchClient>(
+    job: &Job,
+    client: C,
+    call: &Call,
+) -> anyhow::Result<Report> {
+    let client = Arc::new(client);
+    let report = repeat_calls(job, &client, call).await?;
     close(client).await?;
     Ok(report)
 }
 
-pub(crate) async fn run_calls<C: BenchClient>(
+async fn repeat_calls<C: BenchClient>(
     job: &Job,
-    client: &C,
+    client: &Arc<C>,
     call: &Call,
 ) -> anyhow::Result<Report> {
     let window = job.size.window;
@@ -135,17 +145,18 @@ pub(crate) async fn run_calls<C: BenchClient>(
 }
 
 /// Makes a call and checks the length of its result.
-pub(crate) async fn checked<C: BenchClient>(client: &C, call: &Call) -> anyhow::Result<()> {
+pub(crate) async fn checked<C: BenchClient>(client: &Arc<C>, call: &Call) -> anyhow::Result<()> {
     let received = client.call(call).await?;
     ensure!(received == call.text_bytes, "{received} B of text instead of {}", call.text_bytes);
     Ok(())
 }
 
-pub(crate) async fn close<C: BenchClient>(client: C) -> anyhow::Result<()> {
+pub(crate) async fn close<C: BenchClient>(client: Arc<C>) -> anyhow::Result<()> {
+    let client = Arc::into_inner(client).context("a call is still in flight")?;
     timeout(CLOSE_TIMEOUT, client.close()).await?
 }
 
-pub(crate) async fn warm_up<C: BenchClient>(client: &C) -> anyhow::Result<()> {
+pub(crate) async fn warm_up<C: BenchClient>(client: &Arc<C>) -> anyhow::Result<()> {
     let echo = Call::echo()?;
     measure::warm_up(async || checked(client, &echo).await).await
 }
@@ -158,7 +169,7 @@ pub(crate) enum Latencies {
 }
 
 async fn in_flight<C: BenchClient>(
-    client: &C,
+    client: &Arc<C>,
     call: &Call,
     load: (usize, Latencies),
     window: Duration,
@@ -176,7 +187,7 @@ async fn in_flight<C: BenchClient>(
 
 /// Keeps calls in flight, one task per call. Returns how many completed, and their latencies in µs if they are timed.
 pub(crate) async fn keep_in_flight<C: BenchClient>(
-    client: &C,
+    client: &Arc<C>,
     call: &Call,
     (n_in_flight, latencies): (usize, Latencies),
     window: Duration,
@@ -184,7 +195,7 @@ pub(crate) async fn keep_in_flight<C: BenchClient>(
     let stop = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for _ in 0..n_in_flight {
-        let (client, call, stop) = (client.clone(), call.clone(), Arc::clone(&stop));
+        let (client, call, stop) = (Arc::clone(client), call.clone(), Arc::clone(&stop));
         tasks.spawn(async move {
             let (mut n_calls, mut micros) = (0, Vec::new());
             while !stop.load(Ordering::Relaxed) {
@@ -208,7 +219,7 @@ pub(crate) async fn keep_in_flight<C: BenchClient>(
 }
 
 async fn head_of_line<C: BenchClient>(
-    client: &C,
+    client: &Arc<C>,
     echo: &Call,
     window: Duration,
 ) -> anyhow::Result<Report> {
@@ -219,7 +230,7 @@ async fn head_of_line<C: BenchClient>(
     for _ in 0..SLOW_ROUNDS {
         let mut slow_calls = JoinSet::new();
         for _ in 0..SLOW_CALLS {
-            let client = client.clone();
+            let client = Arc::clone(client);
             slow_calls.spawn(async move { client.call(&Call::slow()?).await });
         }
         sleep(SEND_DELAY).await;

@@ -2,6 +2,7 @@
 //!
 //! Time and memory are measured in separate runs, because sampling memory takes time.
 
+use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,16 +10,18 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use anyhow::{Context as _, bail, ensure};
+use rustix::time::ClockId;
 use serde_json::{Value, json};
-use toolrack_testkit::harness::{self, now};
+use toolrack_testkit::harness::{self, now, quantile};
 
 use super::Work;
 use super::calls::Job;
 use super::measure::{median_of, to_f64};
 use crate::clients::ClientName;
+use crate::clients::bare_pipe::{INITIALIZE, INITIALIZED};
 use crate::clients::cli_programs::{self, CliCall};
 use crate::metric::{self as m, Report};
-use crate::resource_usage;
+use crate::resource_usage::{self, clock};
 
 /// Interval of memory samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(1);
@@ -37,6 +40,7 @@ pub(crate) fn run(client: ClientName, job: &Job) -> anyhow::Result<Report> {
         }
         Work::CliSize => return measure_size(),
         Work::CliWarm => return measure_warm(n_starts),
+        Work::CliFirstByte(n_servers) => return measure_first_byte(n_starts, n_servers),
         other => bail!("{other:?} is not a command-line scenario"),
     };
     if client == ClientName::BareBlock {
@@ -175,6 +179,45 @@ fn measure_warm(n_starts: usize) -> anyhow::Result<Report> {
     times(runs?.get(1..).unwrap_or_default())
 }
 
+/// More starts than elsewhere, because they are short and the 95th percentile needs them.
+const FIRST_BYTE_STARTS: usize = 10;
+
+/// Time from the start of `toolrack call` until the called server reads its first byte. The others are configured
+/// and not called.
+fn measure_first_byte(n_starts: usize, n_servers: usize) -> anyhow::Result<Report> {
+    let program = json!(std::env::current_exe()?);
+    let mut millis = Vec::new();
+    // The first run loads the program into the page cache and is not counted.
+    for n in 0..=n_starts * FIRST_BYTE_STARTS {
+        let home = tempfile::tempdir()?;
+        let noted = home.path().join("first-byte");
+        let mut config = File::create(home.path().join("toolrack.toml"))?;
+        for number in 0..n_servers {
+            // Strings and arrays of JSON are valid TOML.
+            let args = match number {
+                0 => json!(["serve", "--first-byte", noted]),
+                _ => json!(["serve"]),
+            };
+            writeln!(
+                config,
+                "[[defaults.mcp]]\nname = \"server-{number}\"\ntransport = \"stdio\"\n\
+                 command = {program}\nargs = {args}\n"
+            )?;
+        }
+        let mut command = harness::command(cli_programs::toolrack_path()?);
+        command.args(["call", "server-0.echo", "pattern=x"]);
+        let started = clock(ClockId::Monotonic);
+        Run::timed(with_home(&mut command, home.path()), "quick brown fox")?;
+        let read = fs::read_to_string(noted).context("the server was not called")?;
+        let took = Duration::from_nanos(read.parse()?).saturating_sub(started);
+        if n > 0 {
+            millis.push(took.as_secs_f64() * 1e3);
+        }
+    }
+    let p95 = quantile(&millis, 0.95).context("nothing was measured")?;
+    Ok(Report::from([(m::MILLIS, median_of(&millis)?), (m::P95_MILLIS, p95)]))
+}
+
 fn spawn(command: &mut Command) -> anyhow::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().context("cannot start the program")
@@ -212,21 +255,16 @@ fn call_server(
     stdout: &mut BufReader<ChildStdout>,
     call: &CliCall,
 ) -> anyhow::Result<Value> {
-    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": { "name": "bare", "version": "1" },
-    }});
-    writeln!(stdin, "{initialize}")?;
+    stdin.write_all(INITIALIZE)?;
     read_response(stdout, 1)?;
-    let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let arguments: Value =
         call.arguments.iter().map(|(name, text)| (*name, to_json(text))).collect();
     let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
         "name": call.tool,
         "arguments": arguments,
     }});
-    write!(stdin, "{initialized}\n{request}\n")?;
+    stdin.write_all(INITIALIZED)?;
+    writeln!(stdin, "{request}")?;
     read_response(stdout, 2)
 }
 

@@ -7,10 +7,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use toolrack_stdio::Guardian;
 
 use super::Work;
-use super::calls::{Job, close, run_calls};
+use super::calls::{Job, run_calls};
 use super::measure::{SETTLE_DELAY, count, to_f64};
 use crate::clients::bare_hyper::Session;
 use crate::clients::cli_programs::{built_path, installed_path};
@@ -30,23 +29,15 @@ const MAX_OPENING: usize = 16;
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Transport between a gateway and its clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
-    Stdio,
-    Http,
-}
-
 pub(crate) async fn run(client: ClientName, job: &Job) -> anyhow::Result<Report> {
-    let transport = match job.work {
-        Work::GatewayHttp(_) => Transport::Http,
-        Work::GatewayStdio(_) => Transport::Stdio,
-        _ => return memory().await,
-    };
+    let work = job.work;
+    if work == Work::GatewayMemory {
+        return memory().await;
+    }
     let command = match client {
         ClientName::Direct => ServerCommand::with_tools(10)?,
-        ClientName::Gateway => toolrack_gateway(1, transport)?,
-        ClientName::FastMcp => fastmcp_proxy(transport)?,
+        ClientName::Gateway => toolrack_gateway(1, work)?,
+        ClientName::FastMcp => fastmcp_proxy(work)?,
         other => bail!("{other:?} is not a gateway"),
     };
     let mut call = Call::echo()?;
@@ -54,26 +45,26 @@ pub(crate) async fn run(client: ClientName, job: &Job) -> anyhow::Result<Report>
         // Our gateway prefixes tool names with the server name.
         call.tool = "bench-0_echo";
     }
-    let calls = async |connected: Toolrack<false>| {
-        let report = run_calls(job, &connected, &call).await?;
-        close(connected).await?;
-        Ok(report)
-    };
-    if client == ClientName::Direct || transport == Transport::Stdio {
-        return calls(Toolrack::start(&command, Guardian::None).await?).await;
+    if client == ClientName::Direct || is_stdio(work) {
+        return run_calls(job, Toolrack::<false>::start(&command).await?, &call).await;
     }
     let process = ServerProcess::start(&command)?;
     let url = wait_listening(&process).await?;
-    let report = calls(Toolrack::connect_http(&url).await?).await;
+    let report = run_calls(job, Toolrack::<false>::connect_http(&url).await?, &call).await;
     process.stop()?;
     report
 }
 
+/// Whether the gateway and its clients use stdio.
+fn is_stdio(work: Work) -> bool {
+    matches!(work, Work::GatewayStdio(_))
+}
+
 /// Command of our gateway with servers `bench-0`, `bench-1` and so on.
-fn toolrack_gateway(n_servers: usize, transport: Transport) -> anyhow::Result<ServerCommand> {
+fn toolrack_gateway(n_servers: usize, work: Work) -> anyhow::Result<ServerCommand> {
     let server = ServerCommand::with_tools(10)?;
     let mut args = Vec::new();
-    if transport == Transport::Http {
+    if !is_stdio(work) {
         args.extend(["--http", "127.0.0.1:0"].map(str::to_owned));
     }
     for n in 0..n_servers {
@@ -83,9 +74,9 @@ fn toolrack_gateway(n_servers: usize, transport: Transport) -> anyhow::Result<Se
     Ok(ServerCommand { program: built_path("toolrack-endpoint", "gateway")?, args })
 }
 
-fn fastmcp_proxy(transport: Transport) -> anyhow::Result<ServerCommand> {
+fn fastmcp_proxy(work: Work) -> anyhow::Result<ServerCommand> {
     let server = ServerCommand::with_tools(10)?;
-    let transport = if transport == Transport::Http { "http" } else { "stdio" };
+    let transport = if is_stdio(work) { "stdio" } else { "http" };
     let proxy = installed_path(Path::new(PROXY))?.display().to_string();
     let mut args = vec![proxy, transport.to_owned(), server.program_text()?];
     args.extend(server.args);
@@ -112,7 +103,7 @@ async fn wait_listening(process: &ServerProcess) -> anyhow::Result<String> {
 /// Every session has listed the tools and keeps its stream open.
 async fn memory() -> anyhow::Result<Report> {
     resource_usage::raise_open_file_limit()?;
-    let process = ServerProcess::start(&toolrack_gateway(N_SERVERS, Transport::Http)?)?;
+    let process = ServerProcess::start(&toolrack_gateway(N_SERVERS, Work::GatewayMemory)?)?;
     let url = wait_listening(&process).await?;
     // The first session includes one-time allocations.
     let mut sessions = vec![Session::open(&url).await?];

@@ -76,8 +76,8 @@ const TURN_IN_FLIGHT: Duration = Duration::from_millis(50);
 
 /// Measures both sides in short alternating turns, so that disturbances of the machine affect both alike.
 async fn calls<const RAW: bool>(load: Load, job: &Job) -> anyhow::Result<Report> {
-    let manager = ManagerClient::<RAW>::start(&server(job)?).await?;
-    let client = manager.underlying_client()?;
+    let manager = Arc::new(ManagerClient::<RAW>::start(&server(job)?).await?);
+    let client = Arc::new(manager.underlying_client()?);
     let echo = Call::echo()?;
     let (mut through_manager, mut direct) = (Side::default(), Side::default());
     warm_up(&client).await?;
@@ -106,7 +106,7 @@ struct Side {
 impl Side {
     async fn turn<C: BenchClient>(
         &mut self,
-        client: &C,
+        client: &Arc<C>,
         call: &Call,
         load: Load,
         turn: Duration,
@@ -238,11 +238,11 @@ async fn start_rmcp(server: &ServerCommand) -> anyhow::Result<Report> {
         }
         let mut clients = Vec::new();
         while let Some(client) = starting.join_next().await {
-            clients.push(client??);
+            clients.push(Arc::new(client??));
         }
         Ok(clients)
     };
-    let close_all = async |clients: Vec<Rmcp>| {
+    let close_all = async |clients: Vec<Arc<Rmcp>>| {
         for client in clients {
             close_client(client).await?;
         }
@@ -259,7 +259,7 @@ const BAD_START_DELAY: Duration = Duration::from_millis(200);
 async fn bad_neighbor(job: &Job) -> anyhow::Result<Report> {
     let server = server(job)?;
     let manager = builder().build(configs(&server, 0..BAD_SERVER + 1)?);
-    let client = ManagerClient::<false>(Arc::new(manager));
+    let client = Arc::new(ManagerClient::<false>(manager));
     connect_all(&client.0).await?;
     let (echo, mut n_failed) = (Call::echo()?, 0_u64);
     // Failed calls are counted and do not stop the measurement.
@@ -279,14 +279,13 @@ async fn bad_neighbor(job: &Job) -> anyhow::Result<Report> {
     drop(unmanaged_server);
 
     let mut bad_calls = JoinSet::new();
-    make_bad(&client.0, &mut bad_calls)?;
+    make_bad(&client, &mut bad_calls)?;
     sleep(BAD_START_DELAY).await;
     let with_managed = latencies().await?;
     ensure!(bad_calls.try_join_next().is_none(), "the bad server exited");
     bad_calls.shutdown().await;
 
-    let manager = Arc::into_inner(client.0).context("a call is still in flight")?;
-    close(manager).await?;
+    close_client(client).await?;
     let managed_p99 = p99_of(&with_managed)?;
     Ok(Report::from([
         (m::P50, median_of(&quiet)?),
@@ -302,13 +301,13 @@ async fn bad_neighbor(job: &Job) -> anyhow::Result<Report> {
 }
 
 /// Makes the managed bad server flood, and sends it more than its pipe holds while it does not read.
-fn make_bad(manager: &Arc<McpManager>, bad_calls: &mut JoinSet<()>) -> anyhow::Result<()> {
+fn make_bad(client: &Arc<ManagerClient<false>>, bad_calls: &mut JoinSet<()>) -> anyhow::Result<()> {
     let flood = Call::flood()?;
     let unread = json!({ "text": "x".repeat(MIB) });
     for arguments in [flood.arguments, unread] {
-        let manager = Arc::clone(manager);
+        let client = Arc::clone(client);
         bad_calls.spawn(async move {
-            let result = manager.call_tool(&server_name(BAD_SERVER), flood.tool, &arguments).await;
+            let result = client.0.call_tool(&server_name(BAD_SERVER), flood.tool, &arguments).await;
             // Any result means that the bad server stopped; the scenario checks for completed tasks.
             drop(result);
         });

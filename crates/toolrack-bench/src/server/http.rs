@@ -161,16 +161,9 @@ pub(crate) enum Eras {
     Legacy,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HttpMethod {
-    Post,
-    Delete,
-    Other,
-}
-
 #[derive(Debug, PartialEq, Eq)]
 struct Request<'a> {
-    method: HttpMethod,
+    method: &'a [u8],
     framing: Framing,
     eras: Eras,
     body: &'a [u8],
@@ -193,11 +186,7 @@ impl<'a> Request<'a> {
         let (head, rest) = received.split_at_checked(head_bytes)?;
         let body = rest.get(..body_bytes(head))?;
         let mut words = head.split(|byte| *byte == b' ');
-        let method = match words.next() {
-            Some(b"POST") => HttpMethod::Post,
-            Some(b"DELETE") => HttpMethod::Delete,
-            _ => HttpMethod::Other,
-        };
+        let method = words.next().unwrap_or_default();
         let target = words.next().unwrap_or_default();
         let framing = if target.ends_with(b"/events") { Framing::Events } else { Framing::Json };
         let eras = if target.starts_with(b"/legacy/") { Eras::Legacy } else { Eras::Both };
@@ -215,8 +204,6 @@ fn body_bytes(head: &[u8]) -> usize {
     value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// Results up to this size are copied behind the head; larger ones are sent without copying.
-const COPY_BYTES: usize = 64 * 1024;
 const N_TOOLS: usize = 10;
 
 // Spec 2026-07-28, `server/discover`.
@@ -284,10 +271,9 @@ struct Responder {
 
 impl Responder {
     fn new() -> Self {
-        let (echo_matcher, message) = (EchoMatcher::new(), Vec::new());
         Self {
-            echo_matcher,
-            message,
+            echo_matcher: EchoMatcher::new(),
+            message: Vec::new(),
             tool_list: responses::tool_list(N_TOOLS),
             last_large_result: None,
         }
@@ -295,9 +281,9 @@ impl Responder {
 
     fn respond(&mut self, request: &Request<'_>, out: &mut ResponseBuffer) -> io::Result<()> {
         match request.method {
-            HttpMethod::Post => {}
-            HttpMethod::Delete => return out.prefix.write_all(SESSION_DELETED),
-            HttpMethod::Other => return out.prefix.write_all(METHOD_NOT_ALLOWED),
+            b"POST" => {}
+            b"DELETE" => return out.prefix.write_all(SESSION_DELETED),
+            _ => return out.prefix.write_all(METHOD_NOT_ALLOWED),
         }
         self.message.clear();
         if let Some(id) = self.echo_matcher.echo_id(request.body) {
@@ -325,7 +311,7 @@ impl Responder {
         write_framed(out, request.framing, header, &self.message)
     }
 
-    /// `big` returns as much text as requested.
+    /// `big` returns as much text as requested, sent without copying.
     fn large_result(
         &mut self,
         framing: Framing,
@@ -338,10 +324,6 @@ impl Responder {
             _ => Rc::from(responses::large_result(text_bytes, Escapes::Without)),
         };
         self.last_large_result = Some((text_bytes, Rc::clone(&result)));
-        if result.len() < COPY_BYTES {
-            responses::write_result(&mut self.message, id, &result);
-            return write_framed(out, framing, NO_HEADER, &self.message);
-        }
         responses::write_result_prefix(&mut self.message, id);
         let message_bytes = self.message.len() + result.len() + responses::RESULT_SUFFIX.len();
         write_prefix(&mut out.prefix, framing, NO_HEADER, message_bytes)?;
@@ -406,12 +388,8 @@ mod tests {
     #[track_caller]
     fn check(framing: Framing, body: &str, expected_head: &str, expected_rest: &str) {
         let mut out = ResponseBuffer::default();
-        let request = Request {
-            method: HttpMethod::Post,
-            framing,
-            eras: Eras::Legacy,
-            body: body.as_bytes(),
-        };
+        let request =
+            Request { method: b"POST", framing, eras: Eras::Legacy, body: body.as_bytes() };
         Responder::new().respond(&request, &mut out).unwrap();
         let text = String::from_utf8(out.prefix).unwrap();
         let (head, rest) = text.split_once("\r\n\r\n").unwrap();
@@ -447,8 +425,7 @@ mod tests {
         let mut out = ResponseBuffer::default();
         let body =
             br#"{"id":1,"method":"tools/call","params":{"name":"big","arguments":{"n":1048576}}}"#;
-        let request =
-            Request { method: HttpMethod::Post, framing: Framing::Json, eras: Eras::Both, body };
+        let request = Request { method: b"POST", framing: Framing::Json, eras: Eras::Both, body };
         Responder::new().respond(&request, &mut out).unwrap();
         let prefix = String::from_utf8(out.prefix).unwrap();
         let (head, message) = prefix.split_once("\r\n\r\n").unwrap();
@@ -459,21 +436,21 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_request(received: &str, expected: Option<(HttpMethod, Framing, Eras, &str, usize)>) {
+    fn check_request(received: &str, expected: Option<(&str, Framing, Eras, &str, usize)>) {
         let found = Request::parse_first(received.as_bytes());
         let expected = expected.map(|(method, framing, eras, body, n_bytes)| {
-            (Request { method, framing, eras, body: body.as_bytes() }, n_bytes)
+            (Request { method: method.as_bytes(), framing, eras, body: body.as_bytes() }, n_bytes)
         });
         assert_eq!(found, expected);
     }
 
     #[test]
     fn incomplete_request_is_not_parsed() {
-        use {Eras::Both, Framing::Json, HttpMethod::Post};
+        use {Eras::Both, Framing::Json};
         check_request("POST /json HTTP/1.1\r\nContent-Length: 2\r\n\r", None);
         check_request("POST /json HTTP/1.1\r\nContent-Length: 2\r\n\r\n{", None);
         let whole = "POST /json HTTP/1.1\r\nHost: x\r\ncontent-length:2\r\n\r\n{}GET";
-        check_request(whole, Some((Post, Json, Both, "{}", whole.len() - 3)));
+        check_request(whole, Some(("POST", Json, Both, "{}", whole.len() - 3)));
     }
 
     #[test]
@@ -483,9 +460,9 @@ mod tests {
             let received = request(line);
             check_request(&received, Some((method, framing, eras, "", received.len())));
         };
-        check("GET /events", HttpMethod::Other, Framing::Events, Eras::Both);
-        check("DELETE /legacy/json", HttpMethod::Delete, Framing::Json, Eras::Legacy);
-        check("POST /legacy/events", HttpMethod::Post, Framing::Events, Eras::Legacy);
+        check("GET /events", "GET", Framing::Events, Eras::Both);
+        check("DELETE /legacy/json", "DELETE", Framing::Json, Eras::Legacy);
+        check("POST /legacy/events", "POST", Framing::Events, Eras::Legacy);
     }
 
     #[test]
@@ -493,10 +470,7 @@ mod tests {
         for framing in [Framing::Json, Framing::Events] {
             for eras in [Eras::Both, Eras::Legacy] {
                 let received = format!("POST {} HTTP/1.1\r\n\r\n", path(framing, eras));
-                check_request(
-                    &received,
-                    Some((HttpMethod::Post, framing, eras, "", received.len())),
-                );
+                check_request(&received, Some(("POST", framing, eras, "", received.len())));
             }
         }
     }

@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use serde::Serialize;
+use url::Position::{AfterPort, AfterQuery, BeforeHost, BeforePath};
+use url::Url;
 
 use super::Role;
 use crate::http;
@@ -79,6 +81,7 @@ impl Response {
 
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_HOPS: usize = 5;
+const MAX_RESPONSE_BYTES: u64 = 1 << 20;
 
 /// Gets `url`, follows redirects, and returns the last response including its head.
 pub fn follow_redirects(url: &str) -> io::Result<String> {
@@ -86,7 +89,7 @@ pub fn follow_redirects(url: &str) -> io::Result<String> {
     for _hop in 0..MAX_HOPS {
         let response = fetch(&url)?;
         match location(&response) {
-            Some(next) => next.clone_into(&mut url),
+            Some(next) => url = parse(&url)?.join(next).map_err(io::Error::other)?.into(),
             None => return Ok(response),
         }
     }
@@ -100,17 +103,22 @@ pub fn get(url: &str) -> io::Result<(u16, String)> {
     Ok((status.unwrap_or_default(), response))
 }
 
+fn parse(url: &str) -> io::Result<Url> {
+    let url = Url::parse(url).map_err(io::Error::other)?;
+    if url.scheme() == "http" { Ok(url) } else { Err(io::Error::other("not http")) }
+}
+
 fn fetch(url: &str) -> io::Result<String> {
-    let bare = url.strip_prefix("http://").ok_or_else(|| io::Error::other("not http"))?;
-    let cut = bare.find(['/', '?']).unwrap_or(bare.len());
-    let (host, target) = bare.split_at(cut);
-    let mut stream = TcpStream::connect(host)?;
+    let url = parse(url)?;
+    let (host, target) = (&url[BeforeHost..AfterPort], &url[BeforePath..AfterQuery]);
+    let port = url.port_or_known_default().unwrap_or(80);
+    let mut stream = TcpStream::connect((url.host_str().unwrap_or_default(), port))?;
     stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
-    let mut response = String::new();
-    stream.read_to_string(&mut response)?;
-    Ok(response)
+    let mut response = Vec::new();
+    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut response)?;
+    Ok(String::from_utf8_lossy(&response).into_owned())
 }
 
 fn location(response: &str) -> Option<&str> {

@@ -1,12 +1,7 @@
 //! Faults and variants of the OAuth server.
 
-use serde::Deserialize;
-
-use crate::quantity;
-
-/// One fault or variant of the OAuth server. Its name on the command line is in kebab case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// One fault or variant of the OAuth server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The challenge has no `resource_metadata`.
     NoHint,
@@ -22,8 +17,6 @@ pub enum Fault {
     DescriptionElsewhere,
     /// The challenge points to a private address.
     DescriptionPrivate,
-    /// The resource metadata is not JSON.
-    DescriptionGarbage,
     /// The resource metadata names no authorization server.
     NoServers,
     /// The resource metadata is for another resource.
@@ -37,7 +30,6 @@ pub enum Fault {
     /// There is no authorization server metadata.
     NoMetadata,
     /// There is only `OpenID` metadata.
-    #[serde(rename = "openid-only")]
     OpenIdOnly,
     /// The metadata request fails with a 500.
     MetadataDown,
@@ -113,28 +105,4 @@ pub enum Fault {
     Migrated,
     /// The identity provider returns a token of another type than requested.
     ExchangeOther,
-}
-
-impl Fault {
-    /// Parses a name. The error lists all names.
-    pub fn parse(name: &str) -> Result<Self, String> {
-        quantity::word(name).map_err(|known| known.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn every_fault_parses_from_its_name() {
-        let names = Fault::parse("nothing").expect_err("no fault");
-        let faults: HashSet<Fault> =
-            names.split(", ").map(|name| Fault::parse(name).expect(name)).collect();
-        assert_eq!(faults.len(), names.split(", ").count());
-        assert_eq!(Fault::parse("openid-only"), Ok(Fault::OpenIdOnly));
-        assert_eq!(Fault::parse("no-s256"), Ok(Fault::NoS256));
-    }
 }

@@ -36,9 +36,6 @@ pub(crate) fn metadata(shared: &Shared, path: &str) -> Response {
     if shared.has(Fault::NoDescription) || shared.has(Fault::DescriptionAtRoot) != at_root {
         return Response::empty(404);
     }
-    if shared.has(Fault::DescriptionGarbage) {
-        return Response { status: 200, headers: Vec::new(), body: b"<html>".to_vec() };
-    }
     let server = match () {
         () if shared.has(Fault::ServerPrivate) => "https://169.254.169.254".to_owned(),
         () if shared.has(Fault::ServerPlain) => "http://auth.example".to_owned(),

@@ -46,9 +46,7 @@ impl<'a> Args<'a> {
 
     pub(super) fn word<T: Deserialize<'a> + Default>(&mut self) -> Result<T, String> {
         let Some(text) = self.left.next() else { return Ok(T::default()) };
-        quantity::word(text).map_err(|known| {
-            format!("`{}` has no option `{text}`; expected one of {known}", self.name)
-        })
+        quantity::word(text).map_err(|error| format!("`{}`: {error}", self.name))
     }
 
     pub(super) fn words<T: Deserialize<'a> + Default>(&mut self) -> Result<Vec<T>, String> {

@@ -1,9 +1,7 @@
 //! Faults that a plan can name, their arguments and their triggers.
 //!
-//! **Invariant:** `FAULTS` and `HTTP_FAULTS` are both the help text and the list of names; tests parse their
-//! examples.
+//! **Invariant:** `FAULTS` is both the help text and the list of names; tests parse its examples.
 
-use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -48,7 +46,7 @@ pub(crate) enum Fault {
     Prompt,
     Ignore(Vec<Ignored>),
     Tree(u64),
-    Http(HttpFault),
+    Status(u16),
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -180,6 +178,7 @@ pub(crate) const FAULTS: &str = "\
   prompt               prompts on stderr and waits for a line that is not JSON
   ignore(term,eof)     ignores SIGTERM, the end of input, or both
   tree(1)              runs the server as launcher → sh → server, nested this often
+  status(503)          over HTTP: this status instead of a response; the request is not run
 ";
 
 impl Fault {
@@ -231,14 +230,18 @@ impl Fault {
             "prompt" => Self::Prompt,
             "ignore" => Self::Ignore(args.words()?),
             "tree" => Self::Tree(args.count(1)?),
-            other => Self::Http(HttpFault::from_name(other, args)?),
+            "status" => Self::Status(args.or(503, status)?),
+            other => {
+                let known: Vec<&str> = examples().map(fault_name).collect();
+                let known = known.join(", ");
+                return Err(format!("unknown fault or trigger `{other}`; faults: {known}"));
+            }
         })
     }
 
     /// Whether the request is rejected before it runs.
     pub(crate) fn rejects_request(&self) -> bool {
-        let Self::Http(fault) = self else { return false };
-        matches!(fault, HttpFault::Status { .. } | HttpFault::Redirect { .. } | HttpFault::Forget)
+        matches!(self, Self::Status(_))
     }
 
     /// Trigger of the fault when the plan names none.
@@ -261,7 +264,7 @@ impl Fault {
             Self::Cursor(_) => trigger == Trigger::List,
             Self::Ignore(_) | Self::Tree(_) => trigger == Trigger::Start,
             // Everything else gets its own HTTP response.
-            Self::Http(_) => !matches!(trigger, Trigger::Start | Trigger::Message | Trigger::Eof),
+            Self::Status(_) => !matches!(trigger, Trigger::Start | Trigger::Message | Trigger::Eof),
             _ => true,
         }
     }
@@ -300,8 +303,7 @@ impl Fault {
 
 /// Examples of all faults.
 pub(super) fn examples() -> impl Iterator<Item = &'static str> {
-    let lines = FAULTS.lines().chain(HTTP_FAULTS.lines());
-    lines.filter_map(|line| line.split_whitespace().next())
+    FAULTS.lines().filter_map(|line| line.split_whitespace().next())
 }
 
 /// Name of a fault, without its arguments.
@@ -335,115 +337,11 @@ fn signal(text: &str) -> Result<Signal, String> {
     })
 }
 
-/// One fault of an HTTP exchange.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum HttpFault {
-    Status { code: u16, retry_after: Option<Duration> },
-    Redirect { to: RedirectTarget, code: u16 },
-    Forget,
-    Drop,
-    Reset,
-    Mute,
-    Empty,
-    ContentKind(ContentKind),
-    Cut(Cut),
-    End(Option<Duration>),
-    Elsewhere,
-    Drip { bytes: u64, every: Duration },
-    Gzip(Option<u64>),
-}
-
-/// Target of a redirect.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum RedirectTarget {
-    #[default]
-    /// Another path of the same origin, served like the first.
-    Same,
-    /// The same server on another port, which is another origin.
-    Other,
-    /// The requested URL itself.
-    Loop,
-}
-
-/// Wrong content type of a response.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum ContentKind {
-    #[default]
-    /// An HTML page instead of the response.
-    Html,
-    /// The response as `text/plain`.
-    Text,
-    /// The response without a content type.
-    None,
-}
-
-/// Where a response is cut off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
-    After(u64),
-    BeforeResponse,
-}
-
-/// Help: an example of each fault, and its effect.
-pub(crate) const HTTP_FAULTS: &str = "\
-  status(503,2s)       this status instead of a response, with `Retry-After` if a time is given; the request is not run. \
-    With `error(-32000)` beside it, a JSON-RPC error is the body
-  redirect(same,307)   redirects to another path; also other (origin), loop; the request is not run
-  forget               drops every session and responds 404, as after a restart; the request is not run
-  drop                 closes the connection without a response
-  reset                resets the connection (RST) without a response
-  mute                 sends nothing, not even headers
-  empty                200 with an empty body
-  type(html)           an HTML page; also text (the response as text/plain), none (no content type)
-  cut(100)             closes the connection after this many bytes of the body; cut(answer): just before the response
-  end(100ms)           ends the stream normally before the response; the time, if any, is its `retry`
-  elsewhere            202 for the POST, and the response on the GET stream
-  drip(1,100ms)        sends this many bytes at a time
-  gzip                 compresses the response; gzip(10GiB): a response of this size when decompressed
-";
-
-impl HttpFault {
-    fn from_name(name: &str, args: &mut Args<'_>) -> Result<Self, String> {
-        Ok(match name {
-            "status" => Self::Status {
-                code: args.or(503, |text| status(text, 200..=599, "a final HTTP"))?,
-                retry_after: args.optional(quantity::time)?,
-            },
-            "redirect" => Self::Redirect {
-                to: args.word()?,
-                code: args.or(307, |text| status(text, 300..=399, "a redirect"))?,
-            },
-            "forget" => Self::Forget,
-            "drop" => Self::Drop,
-            "reset" => Self::Reset,
-            "mute" => Self::Mute,
-            "empty" => Self::Empty,
-            "type" => Self::ContentKind(args.word()?),
-            "cut" => Self::Cut(args.required("a size", cut)?),
-            "end" => Self::End(args.optional(quantity::time)?),
-            "elsewhere" => Self::Elsewhere,
-            "drip" => Self::Drip {
-                bytes: args.count(1)?,
-                every: args.or(Duration::from_millis(100), quantity::time)?,
-            },
-            "gzip" => Self::Gzip(args.optional(quantity::bytes)?),
-            _ => {
-                let known: Vec<&str> = examples().map(fault_name).collect();
-                let known = known.join(", ");
-                return Err(format!("unknown fault or trigger `{name}`; faults: {known}"));
-            }
-        })
+fn status(text: &str) -> Result<u16, String> {
+    let code = integer(text)?;
+    if (200..=599).contains(&code) {
+        Ok(code)
+    } else {
+        Err(format!("`{text}` is not a final HTTP status"))
     }
-}
-
-fn status(text: &str, range: RangeInclusive<u16>, kind: &str) -> Result<u16, String> {
-    let code: i64 = integer(text)?;
-    let code = u16::try_from(code).ok().filter(|code| range.contains(code));
-    code.ok_or_else(|| format!("`{text}` is not {kind} status"))
-}
-
-fn cut(text: &str) -> Result<Cut, String> {
-    if text == "answer" { Ok(Cut::BeforeResponse) } else { quantity::bytes(text).map(Cut::After) }
 }

@@ -82,7 +82,7 @@ fn invalid_plan_is_explained() {
     check("hold=0", "in `hold=0`: `hold` needs at least 1");
     check(
         "id=odd",
-        "in `id=odd`: `id` has no option `odd`; expected one of zero, text, float, unknown, null",
+        "in `id=odd`: `id`: unknown variant `odd`, expected one of `zero`, `text`, `float`, `unknown`, `null`",
     );
     check("ignore", "in `ignore`: `ignore` needs an argument, as in `ignore(term,eof)`");
     check("start=dup", "in `start=dup`: `dup` changes a response, and `start` has none");

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::impairments::{Direction, Impairments};
-use crate::timer::now;
+use super::impairments::Impairments;
+use crate::harness::now;
 
 const MAX_QUEUED: usize = 256 * 1024;
 const CHUNK: usize = 16 * 1024;
@@ -71,12 +71,10 @@ impl ProxiedConnection {
 
     /// Moves available bytes and waits briefly; returns how the connection ended, once it has.
     pub(super) fn step(&mut self, impairments: &Impairments) -> Option<CloseKind> {
-        for (flow, direction) in
-            [(&mut self.up, Direction::Upstream), (&mut self.down, Direction::Downstream)]
-        {
-            let moved = flow
-                .read_available(impairments)
-                .and_then(|()| flow.write_due(impairments, direction));
+        // Only bytes from the server are cut, reset or corrupted.
+        let upstream = Impairments { cut: None, reset: None, corrupt: None, ..*impairments };
+        for (flow, impairments) in [(&mut self.up, &upstream), (&mut self.down, impairments)] {
+            let moved = flow.read_available(impairments).and_then(|()| flow.write_due(impairments));
             match moved {
                 Ok(None) => (),
                 Ok(Some(close_kind)) => return Some(close_kind),
@@ -164,15 +162,8 @@ impl Flow {
         Ok(())
     }
 
-    fn write_due(
-        &mut self,
-        impairments: &Impairments,
-        direction: Direction,
-    ) -> io::Result<Option<CloseKind>> {
-        let limit_of = |impairment: Option<(u64, Direction)>| {
-            impairment.filter(|limit| limit.1 == direction).map(|limit| limit.0)
-        };
-        let (cut, reset) = (limit_of(impairments.cut), limit_of(impairments.reset));
+    fn write_due(&mut self, impairments: &Impairments) -> io::Result<Option<CloseKind>> {
+        let Impairments { cut, reset, corrupt, .. } = *impairments;
         self.refill_allowance(impairments.bytes_per_second);
         while let Some((due, bytes)) = self.queue.front_mut() {
             if impairments.black_hole || *due > now() {
@@ -198,8 +189,7 @@ impl Flow {
                 return Ok(None);
             }
             let mut piece = bytes.get(..room).unwrap_or_default().to_vec();
-            let invalid =
-                limit_of(impairments.corrupt).and_then(|offset| offset.checked_sub(self.n_passed));
+            let invalid = corrupt.and_then(|offset| offset.checked_sub(self.n_passed));
             let invalid = invalid.and_then(|invalid| usize::try_from(invalid).ok());
             if let Some(byte) = invalid.and_then(|invalid| piece.get_mut(invalid)) {
                 *byte ^= 0x04;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::plan::splitmix64;
+use crate::harness::splitmix64;
 use crate::quantity;
 
 /// Impairments of the network before sampling; the default plan has none.
@@ -13,29 +13,14 @@ pub struct ProxyPlan {
     /// Least delay, and what may come on top of it.
     delay: (Duration, Duration),
     bytes_per_second: Option<u64>,
-    cut: Option<ByteOffset>,
-    reset: Option<ByteOffset>,
-    corrupt: Option<ByteOffset>,
+    /// Ranges of bytes from the server.
+    cut: Option<(u64, u64)>,
+    reset: Option<(u64, u64)>,
+    corrupt: Option<(u64, u64)>,
     pub(super) refuses: bool,
     black_hole: bool,
     /// Percentage of connections that are impaired.
     percent: Option<u64>,
-}
-
-/// Byte range and direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ByteOffset {
-    from: u64,
-    to: u64,
-    direction: Direction,
-}
-
-/// Direction of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// From the server to the client.
-    Downstream,
-    Upstream,
 }
 
 /// Sampled impairments of one connection.
@@ -43,27 +28,33 @@ pub(super) enum Direction {
 pub(super) struct Impairments {
     pub(super) delay: Duration,
     pub(super) bytes_per_second: Option<u64>,
-    pub(super) cut: Option<(u64, Direction)>,
-    pub(super) reset: Option<(u64, Direction)>,
-    pub(super) corrupt: Option<(u64, Direction)>,
+    /// Numbers of bytes from the server.
+    pub(super) cut: Option<u64>,
+    pub(super) reset: Option<u64>,
+    pub(super) corrupt: Option<u64>,
     pub(super) black_hole: bool,
 }
 
-/// Help: an example of each impairment, and its effect.
-pub(super) const IMPAIRMENTS: &str = "\
-  delay(20ms,10ms)      delays bytes in both directions, plus up to the second time
-  slow(1KiB)            limits bytes per second in both directions
-  cut(1000)             closes the connection after this many bytes from the server
-  reset(0)              resets the connection (RST) after this many bytes from the server
-  corrupt(100)          flips a bit after this many bytes from the server
-  refuse                refuses new connections
-  hole                  accepts connections and drops everything
-  chance(30)            impairs only this percentage of connections; not for `refuse`
-";
-
-fn examples() -> impl Iterator<Item = &'static str> {
-    IMPAIRMENTS.lines().filter_map(|line| line.split_whitespace().next())
-}
+/// An example of each impairment:
+///
+/// - `delay` delays bytes in both directions, plus up to the second time
+/// - `slow` limits bytes per second in both directions
+/// - `cut` closes the connection after this many bytes from the server; also a range, as in `cut(100-5000)`
+/// - `reset` resets the connection (RST) after this many bytes from the server
+/// - `corrupt` flips a bit after this many bytes from the server
+/// - `refuse` refuses new connections
+/// - `hole` accepts connections and drops everything
+/// - `chance` impairs only this percentage of connections; not for `refuse`
+const EXAMPLES: [&str; 8] = [
+    "delay(20ms,10ms)",
+    "slow(1KiB)",
+    "cut(1000)",
+    "reset(0)",
+    "corrupt(100)",
+    "refuse",
+    "hole",
+    "chance(30)",
+];
 
 impl ProxyPlan {
     /// Parses impairments separated by `;`, as in `delay(20ms); cut(100-5000)`.
@@ -90,19 +81,16 @@ impl ProxyPlan {
                 0 => return Err("a rate of 0 is a `hole`".to_owned()),
                 rate => self.bytes_per_second = Some(rate),
             },
-            ("cut", args) => self.cut = Some(ByteOffset::parse(args)?),
-            ("reset", args) => self.reset = Some(ByteOffset::parse(args)?),
-            ("corrupt", args) => self.corrupt = Some(ByteOffset::parse(args)?),
+            ("cut", args) => self.cut = Some(byte_range(args)?),
+            ("reset", args) => self.reset = Some(byte_range(args)?),
+            ("corrupt", args) => self.corrupt = Some(byte_range(args)?),
             ("refuse", []) => self.refuses = true,
             ("hole", []) => self.black_hole = true,
             ("chance", [percent]) => match quantity::count(percent)? {
                 101.. => return Err("the percentage is at most 100".to_owned()),
                 percent => self.percent = Some(percent),
             },
-            _ => {
-                let known: Vec<&str> = examples().collect();
-                return Err(format!("write {}", known.join(", ")));
-            }
+            _ => return Err(format!("write {}", EXAMPLES.join(", "))),
         }
         Ok(())
     }
@@ -122,34 +110,27 @@ impl ProxyPlan {
         Impairments {
             delay: least + Duration::from_micros(roll(micros)),
             bytes_per_second: self.bytes_per_second,
-            cut: self.cut.map(|at| at.sample(&mut roll)),
-            reset: self.reset.map(|at| at.sample(&mut roll)),
-            corrupt: self.corrupt.map(|at| at.sample(&mut roll)),
+            cut: self.cut.map(|range| within(range, &mut roll)),
+            reset: self.reset.map(|range| within(range, &mut roll)),
+            corrupt: self.corrupt.map(|range| within(range, &mut roll)),
             black_hole: self.black_hole,
         }
     }
 }
 
-impl ByteOffset {
-    fn parse(args: &[&str]) -> Result<Self, String> {
-        let (bytes, direction) = match args {
-            [] => ("0", Direction::Downstream),
-            [bytes] | [bytes, "down"] => (*bytes, Direction::Downstream),
-            [bytes, "up"] => (*bytes, Direction::Upstream),
-            _ => return Err("write a size or a range of sizes, then `up` or `down`".to_owned()),
-        };
-        let (from, to) = bytes.split_once('-').unwrap_or((bytes, bytes));
-        let (from, to) = (quantity::bytes(from)?, quantity::bytes(to)?);
-        if to < from {
-            Err(format!("{from}-{to} is reversed"))
-        } else {
-            Ok(Self { from, to, direction })
-        }
-    }
+fn byte_range(args: &[&str]) -> Result<(u64, u64), String> {
+    let bytes = match args {
+        [] => "0",
+        [bytes] => bytes,
+        _ => return Err("write a size or a range of sizes".to_owned()),
+    };
+    let (from, to) = bytes.split_once('-').unwrap_or((bytes, bytes));
+    let (from, to) = (quantity::bytes(from)?, quantity::bytes(to)?);
+    if to < from { Err(format!("{from}-{to} is reversed")) } else { Ok((from, to)) }
+}
 
-    fn sample(self, roll: &mut impl FnMut(u64) -> u64) -> (u64, Direction) {
-        (self.from + roll((self.to - self.from).saturating_add(1)), self.direction)
-    }
+fn within((from, to): (u64, u64), roll: &mut impl FnMut(u64) -> u64) -> u64 {
+    from + roll((to - from).saturating_add(1))
 }
 
 #[cfg(test)]
@@ -168,13 +149,13 @@ mod tests {
             "slow(1KiB); hole",
             Impairments { bytes_per_second: Some(1024), black_hole: true, ..none() },
         );
-        check("cut(5)", Impairments { cut: Some((5, Direction::Downstream)), ..none() });
-        check("reset", Impairments { reset: Some((0, Direction::Downstream)), ..none() });
-        check("corrupt(9,up)", Impairments { corrupt: Some((9, Direction::Upstream)), ..none() });
+        check("cut(5)", Impairments { cut: Some(5), ..none() });
+        check("reset", Impairments { reset: Some(0), ..none() });
+        check("corrupt(9)", Impairments { corrupt: Some(9), ..none() });
         check("hole; chance(0)", none());
         check("refuse", none());
         assert!(ProxyPlan::parse("refuse").expect("a plan").refuses);
-        for example in examples() {
+        for example in EXAMPLES {
             ProxyPlan::parse(example).expect(example);
         }
     }
@@ -187,8 +168,7 @@ mod tests {
         };
         assert_eq!(drawn(1), drawn(1));
         assert_ne!(drawn(1), drawn(2));
-        let impairment: Vec<u64> =
-            drawn(1).iter().filter_map(|drawn| drawn.cut).map(|(at, _)| at).collect();
+        let impairment: Vec<u64> = drawn(1).iter().filter_map(|drawn| drawn.cut).collect();
         assert!((60..140).contains(&impairment.len()), "{} of 200", impairment.len());
         assert!(impairment.iter().all(|offset| (10..=1000).contains(offset)), "{impairment:?}");
     }

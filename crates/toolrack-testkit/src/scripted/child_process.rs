@@ -12,7 +12,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::options::Options;
-use crate::process::command;
+use crate::harness::command;
 
 /// Two commands: with a single one, some shells `exec` it and disappear.
 const SHELL_SCRIPT: &str = r#""$0" "$@"; exit $?"#;

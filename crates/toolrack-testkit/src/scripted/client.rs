@@ -3,6 +3,7 @@
 //! Over stdio there is one client; over HTTP there is one per session, and one per request without a session.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use serde_json::json;
 use super::server::Server;
 use super::subscriptions::Subscriptions;
 use crate::jsonrpc::{self, Params, Response, error_code, insert};
-use crate::message_sink::MessageSink;
+use crate::message_sink::{MessageSink, PipeSink};
 use crate::plan::Fault;
 use crate::revision::{Era, Revision};
 
@@ -34,6 +35,11 @@ impl Client {
             subscriptions: Subscriptions::default(),
             negotiated: Mutex::default(),
         })
+    }
+
+    /// Client for triggers before a client is known; it gets no messages.
+    pub(super) fn detached() -> Arc<Self> {
+        Self::new(Arc::new(PipeSink::new(io::sink())))
     }
 
     pub(super) fn negotiated(&self) -> Option<Revision> {

@@ -12,11 +12,11 @@ use serde_json::json;
 
 use super::child_process;
 use super::client::MessageContext;
+use crate::harness::now;
 use crate::jsonrpc;
 use crate::message_sink::{LongKind, LongMessage};
-use crate::plan::{Fault, Garbage, HttpFault, HugePlacement, Ignored, Lines, Stream};
+use crate::plan::{Fault, Garbage, HugePlacement, Ignored, Lines, Stream};
 use crate::quantity::Times;
-use crate::timer::now;
 
 const NONSENSE: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":5,"method":7}"#;
 
@@ -72,12 +72,7 @@ impl MessageContext {
             Fault::Huge { bytes, place: HugePlacement::Open } => {
                 sink.send_long(&junk(*bytes, LongKind::Unterminated));
             }
-            Fault::Http(fault) => {
-                if *fault == HttpFault::Forget {
-                    server.sessions.forget();
-                }
-                sink.add_fault(fault);
-            }
+            Fault::Status(status) => sink.set_status(*status),
             _ => (),
         }
     }

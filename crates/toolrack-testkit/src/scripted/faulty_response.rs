@@ -49,14 +49,6 @@ impl PendingRequest {
         }
     }
 
-    /// Rejects the request before it runs, with an error body if the plan has one.
-    pub(super) fn reject(&self) {
-        if self.faults.iter().any(|fault| matches!(fault, Fault::Error(_))) {
-            return self.emit(Response::empty());
-        }
-        self.sink().finish();
-    }
-
     /// Version that the plan puts into the handshake.
     pub(super) fn planned_version(&self) -> Option<&str> {
         self.faults.iter().rev().find_map(|fault| match fault {

@@ -3,10 +3,8 @@
 //! **Invariant:** the server exits at the end of stdin, so it never outlives a killed test.
 
 mod endpoint;
-mod gzip;
 mod header_check;
 mod response;
-mod response_head;
 mod response_stream;
 mod route;
 mod session;
@@ -25,7 +23,6 @@ pub(super) use session::Sessions;
 
 use self::endpoint::{Endpoint, Exchange, OnDisconnect};
 use self::response::{HttpResponse, Socket};
-use self::response_head::ResponseHead;
 use self::response_stream::ReplyMode;
 use super::child_process;
 use super::client::{Client, MessageContext};
@@ -33,7 +30,6 @@ use super::options::Options;
 use super::server::{Content, Server};
 use crate::http;
 use crate::http_log::HttpLogWriter;
-use crate::message_sink::PipeSink;
 use crate::plan::Trigger;
 
 /// Options of `--http`.
@@ -42,10 +38,6 @@ pub(super) struct HttpOptions {
     pub(super) listen: Option<SocketAddr>,
     pub(super) shape: Shape,
     pub(super) reply_mode: ReplyMode,
-    pub(super) event_ids: EventIds,
-    pub(super) retry: Option<Duration>,
-    pub(super) comments: Option<Duration>,
-    pub(super) endpoint: EndpointForm,
     pub(super) log: Option<PathBuf>,
 }
 
@@ -63,52 +55,27 @@ pub(super) enum Shape {
     Dual,
 }
 
-/// Whether events of a session have ids.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum EventIds {
-    #[default]
-    On,
-    Off,
-}
-
-/// Form of the message URL in 2024-11-05.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum EndpointForm {
-    #[default]
-    Relative,
-    Absolute,
-    /// On another origin, which a client must reject.
-    Foreign,
-}
-
 pub(super) fn serve(
     options: Options,
     http: HttpOptions,
     content: impl Content + 'static,
 ) -> io::Result<()> {
     let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-    let own = TcpListener::bind(http.listen.unwrap_or(anywhere))?;
-    let other = TcpListener::bind(anywhere)?;
-    let (address, other_address) = (own.local_addr()?, other.local_addr()?);
+    let listener = TcpListener::bind(http.listen.unwrap_or(anywhere))?;
+    let address = listener.local_addr()?;
     let log = http.log.as_deref().map(HttpLogWriter::open).transpose()?.map(Arc::new);
     let lifetime = options.lifetime;
     let server = Server::new(options, content)?;
-    let detached = MessageContext::new(&server, &Client::new(Arc::new(PipeSink::new(io::sink()))));
+    let detached = MessageContext::new(&server, &Client::detached());
     detached.run_faults(Trigger::Start);
     let n_requests = AtomicU64::new(0);
-    let endpoint =
-        Arc::new(Endpoint { server, options: http, address, other_address, log, n_requests });
-    for listener in [own, other] {
-        let endpoint = Arc::clone(&endpoint);
-        thread::spawn(move || {
-            http::accept_each(&listener, &AtomicBool::new(false), move |stream| {
-                // The client may have disconnected already.
-                endpoint.serve_connection(stream).unwrap_or_default();
-            });
+    let endpoint = Endpoint { server, options: http, log, n_requests };
+    thread::spawn(move || {
+        http::accept_each(&listener, &AtomicBool::new(false), move |stream| {
+            // The client may have disconnected already.
+            endpoint.serve_connection(stream).unwrap_or_default();
         });
-    }
+    });
     let line = format!("listening http://{address}/mcp\n");
     io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush())?;
     wait_for_end_of_input(lifetime);
@@ -145,19 +112,19 @@ impl Endpoint {
             }
             let number = self.n_requests.fetch_add(1, Ordering::Relaxed) + 1;
             let log = self.log.as_ref().map(|log| (Arc::clone(log), log.arrived(number, &request)));
-            let url = |address| format!("http://{address}{}", request.path);
-            let head = ResponseHead::new(url(self.address), url(self.other_address));
-            let response = HttpResponse::new(Arc::clone(&socket), log, head);
+            let response = HttpResponse::new(Arc::clone(&socket), log);
             let exchange = Exchange { endpoint: self, request: &request, response: &response };
             let on_disconnect = exchange.serve();
-            if let Some((_, old)) = open.replace((response, on_disconnect)) {
-                self.handle_disconnect(old);
+            if let Some((_, Some(old))) = open.replace((response, on_disconnect)) {
+                old(self);
             }
         }
         socket.close();
         if let Some((response, on_disconnect)) = open {
             response.client_closed();
-            self.handle_disconnect(on_disconnect);
+            if let Some(on_disconnect) = on_disconnect {
+                on_disconnect(self);
+            }
         }
         Ok(())
     }

@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::header_tools::HeaderTools;
 use super::http::{HttpOptions, Shape};
-use crate::plan::{FAULTS, Fault, FaultMix, HTTP_FAULTS, Plan, Trigger};
+use crate::plan::{FAULTS, Fault, FaultMix, Plan, Trigger};
 use crate::quantity;
 use crate::revision::{Revision, SupportedRevisions};
 
@@ -86,14 +84,10 @@ pub(super) fn parse(args: &[String]) -> Result<Option<Options>, String> {
             "--lifetime" => options.lifetime = quantity::time(value()?).map_err(within)?,
             "--role" => options.role = role(value()?).map_err(within)?,
             "--http" => http.listen = Some(address(value()?).map_err(within)?),
-            "--header-tools" => options.header_tools = word(value()?).map_err(within)?,
+            "--header-tools" => options.header_tools = quantity::word(value()?).map_err(within)?,
             "--http-log" => http.log = Some(PathBuf::from(value()?)),
-            "--retry" => http.retry = Some(quantity::time(value()?).map_err(within)?),
-            "--comments" => http.comments = Some(quantity::time(value()?).map_err(within)?),
-            "--shape" => http.shape = word(value()?).map_err(within)?,
-            "--reply" => http.reply_mode = word(value()?).map_err(within)?,
-            "--event-ids" => http.event_ids = word(value()?).map_err(within)?,
-            "--endpoint" => http.endpoint = word(value()?).map_err(within)?,
+            "--shape" => http.shape = quantity::word(value()?).map_err(within)?,
+            "--reply" => http.reply_mode = quantity::word(value()?).map_err(within)?,
             _ => return Err(format!("unknown option `{name}`")),
         }
     }
@@ -131,10 +125,6 @@ fn speaks_over(
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_no_address| format!("`{text}` is not an address, as in `127.0.0.1:0`"))
-}
-
-fn word<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
-    quantity::word(text).map_err(|known| format!("`{text}` is not one of {known}"))
 }
 
 /// A restarted server has the same arguments; `pid` gives it other faults.
@@ -184,10 +174,6 @@ Over HTTP (the server prints `listening URL`, and exits at the end of stdin):
   --shape SHAPE       session (2025, default), stateless (2026-07-28, or an older revision without
                       sessions), sse (2024-11-05, two endpoints), dual (stateless and session)
   --reply KIND        json, sse, or auto (default): JSON unless there are messages before the response
-  --event-ids on|off  event ids in sessions, so that streams can be resumed
-  --retry TIME        the `retry` field at the start of each stream of a session
-  --comments TIME     a comment on each open stream, this often
-  --endpoint FORM     the URL for messages of `sse`: relative (default), absolute, foreign
   --http-log FILE     append a line for each request, and for the end of its response
 
 A plan is rules separated by `;`. A rule is a trigger, `=`, and faults joined by `+`:
@@ -207,14 +193,14 @@ Examples:
   scripted-server --revision 2025-11-25 --plan \"call:3=exit(1); stderr=10MiB; late=200ms\"
   scripted-server --revision 2024-11-05 --plan \"unknown=exit(1)\"      exits at server/discover
   scripted-server --revision dual --plan \"tree; escape=2; ignore=term,eof\"
-  scripted-server --http 127.0.0.1:0 --shape dual --plan \"http:1-3=status(503,1s); stream=end\"
+  scripted-server --http 127.0.0.1:0 --shape dual --plan \"http:1-3=status(503)\"
   scripted-server --mix \"ok=80,exit=5,hang=5,garbage=5,late=3,dup=2\" --seed 7 --journal run.log
 ";
 
 pub(super) fn help_text() -> String {
     let row = |(_, name, meaning): &(Trigger, &str, &str)| format!("  {name:<20} {meaning}\n");
     let triggers: String = Trigger::ALL.iter().map(row).collect();
-    format!("{HEAD}{triggers}\nFaults:\n{FAULTS}\nFaults over HTTP:\n{HTTP_FAULTS}{TAIL}")
+    format!("{HEAD}{triggers}\nFaults:\n{FAULTS}{TAIL}")
 }
 
 #[cfg(test)]
@@ -266,10 +252,13 @@ mod tests {
         check("--mix ok", "--mix: `ok` has no weight, as in `ok=80`");
         check("--page-size 0", "--page-size: `0` is not a page size");
         check("--nice", "unknown option `--nice`");
-        check("--plan drop", "--plan: `drop` needs `--http`");
+        check("--plan status", "--plan: `status` needs `--http`");
         check("--plan http=exit", "--plan: `exit` needs `--http`");
         check("--http here", "--http: `here` is not an address, as in `127.0.0.1:0`");
-        check("--shape round", "--shape: `round` is not one of stateless, session, sse, dual");
+        check(
+            "--shape round",
+            "--shape: unknown variant `round`, expected one of `stateless`, `session`, `sse`, `dual`",
+        );
         check(
             "--http 127.0.0.1:0 --shape session --revision modern",
             "--shape: 2026-07-28 has no sessions; use stateless or dual",

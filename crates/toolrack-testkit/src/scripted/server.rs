@@ -244,7 +244,7 @@ impl MessageContext {
         self.apply_faults(&faults);
         pending.faults = faults;
         match parsed {
-            _ if rejected => pending.reject(),
+            _ if rejected => pending.sink().finish(),
             Err(rpc_error) => {
                 // Spec 2026-07-28, HTTP: a request without the required metadata is a bad request.
                 if pending.era() == Era::Modern {

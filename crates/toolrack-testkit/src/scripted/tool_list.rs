@@ -57,19 +57,11 @@ pub(super) struct ToolList {
 
 impl ToolList {
     pub(super) fn new(options: &Options) -> Self {
-        let mut special = options.header_tools.list();
-        if options.http.is_some() {
-            special.push(json!({
-                "name": "forget_sessions",
-                "description": "Forgets every HTTP session, as a restart does",
-                "inputSchema": { "type": "object" },
-            }));
-        }
         Self {
             n_generated: usize::try_from(options.n_tools).unwrap_or(usize::MAX),
             schema_bytes: options.schema_bytes,
             page_size: options.page_size,
-            special,
+            special: options.header_tools.list(),
             added: Mutex::default(),
         }
     }

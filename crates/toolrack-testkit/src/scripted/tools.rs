@@ -15,8 +15,8 @@ use super::options::Options;
 use super::resources;
 use super::server::{Content, ServerInfo, ToolOutcome, ToolResult};
 use super::tool_list::ToolList;
+use crate::harness::ProcessEntry;
 use crate::jsonrpc::{self, Arguments, Params, Response, RpcError, RpcResult, insert, json_string};
-use crate::process;
 use crate::revision::{Era, Revision};
 
 /// Tools, resources and prompts of the scripted server.
@@ -92,7 +92,6 @@ impl Content for ScriptedContent {
                 let how: Option<String> = arguments.get("how")?;
                 Response::text(&format!("ended {}", server.end_listens(&how.unwrap_or_default())))
             }
-            "forget_sessions" => Response::text(&format!("forgot {}", server.sessions.forget())),
             "env" => environment(),
             "fds" => descriptors(),
             "pid" => processes(),
@@ -287,11 +286,10 @@ fn descriptors() -> Response {
 
 /// From `/proc`: the system calls cannot express a group outside of this PID namespace.
 fn processes() -> Response {
-    let own = std::process::id();
-    let Some(status) = process::status(own) else {
+    let Some(entry) = ProcessEntry::read(std::process::id()) else {
         return Response::tool_error("there is no /proc here");
     };
-    let (parent, group, session) = (status.parent, status.group, status.session);
-    let facts = json!({ "pid": own, "parent": parent, "group": group, "session": session });
+    let ProcessEntry { pid, parent, group, session, .. } = entry;
+    let facts = json!({ "pid": pid, "parent": parent, "group": group, "session": session });
     Response::text(&facts.to_string())
 }

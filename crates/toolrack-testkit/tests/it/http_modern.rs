@@ -134,7 +134,7 @@ fn disconnect_cancels_the_call() {
 
 #[test]
 fn listen_stream_sends_changes_until_it_ends() {
-    let mut peer = HttpPeer::modern(&["--comments", "5ms"]);
+    let mut peer = HttpPeer::modern(&[]);
     let wanted = json!({ "notifications": { "toolsListChanged": true } });
     let message = peer.build_request("subscriptions/listen", wanted);
     let mut stream = peer.begin(&message).expect("sent");

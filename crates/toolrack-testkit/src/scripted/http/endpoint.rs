@@ -1,15 +1,13 @@
 //! MCP endpoint over HTTP: era, session and dispatch of each request.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
-use super::response::{HttpResponse, Phase};
+use super::response::HttpResponse;
 use super::response_stream::{JSON, ReplyMode, ResponseStream, Sse2024Sink, StreamFormat};
 use super::route::{Era, Route, era_for, route};
 use super::session::Session;
-use super::{EndpointForm, EventIds, HttpOptions, Shape, header_check};
+use super::{HttpOptions, Shape, header_check};
 use crate::http::{self, Request};
 use crate::http_log::HttpLogWriter;
 use crate::jsonrpc::{self, Incoming, RpcError, error_code};
@@ -27,21 +25,12 @@ const GET_STREAM: u64 = 0;
 pub(super) struct Endpoint {
     pub(super) server: Arc<Server>,
     pub(super) options: HttpOptions,
-    /// The server's own address, and one for another origin.
-    pub(super) address: SocketAddr,
-    pub(super) other_address: SocketAddr,
     pub(super) log: Option<Arc<HttpLogWriter>>,
     pub(super) n_requests: AtomicU64,
 }
 
 /// What to do when the connection closes.
-#[derive(Debug)]
-pub(super) enum OnDisconnect {
-    /// Spec 2026-07-28, HTTP: closing the stream cancels the request.
-    CancelRequests(Arc<Client>),
-    /// 2024-11-05: closing the stream ends the session.
-    EndSession(Arc<Session>),
-}
+pub(super) type OnDisconnect = Box<dyn FnOnce(&Endpoint)>;
 
 /// A request and its response.
 pub(super) struct Exchange<'a> {
@@ -54,42 +43,33 @@ pub(super) struct Exchange<'a> {
 type Rejection = (u16, RpcError);
 
 impl Endpoint {
-    pub(super) fn handle_disconnect(&self, on_disconnect: Option<OnDisconnect>) {
-        match on_disconnect {
-            None => (),
-            Some(OnDisconnect::CancelRequests(client)) => self.server.remove_client(&client),
-            Some(OnDisconnect::EndSession(session)) => self.end_session(&session),
-        }
-    }
-
     fn end_session(&self, session: &Session) {
         self.server.sessions.table.lock().remove(&session.id);
         self.server.remove_client(&session.client);
         session.get_stream.finish();
     }
 
-    /// Stream format. The number is that of a stream with event ids, if they are enabled.
+    /// Stream format. The number is that of a stream with event ids.
     fn stream_format(&self, number: Option<u64>) -> StreamFormat {
-        StreamFormat {
-            reply_mode: self.options.reply_mode,
-            number: number.filter(|_| self.options.event_ids == EventIds::On),
-            event: None,
-            retry: number.and(self.options.retry),
-        }
+        StreamFormat { reply_mode: self.options.reply_mode, number, event: None }
     }
 }
 
 impl Exchange<'_> {
     pub(super) fn serve(&self) -> Option<OnDisconnect> {
         let Endpoint { server, options, .. } = self.endpoint;
-        if self.run_plan(&detached_client(), Trigger::Http) {
+        let faults = server.due_faults(&[Trigger::Http]);
+        self.context(&Client::detached(), self.stream(self.endpoint.stream_format(None)))
+            .apply_faults(&faults);
+        if faults.iter().any(Fault::rejects_request) {
+            self.response.finish();
             return None;
         }
         let on_disconnect = match route(options.shape, server.options.revisions, self.request) {
             Ok(Route::Message) => self.message(),
             Ok(Route::Stream) => self.open_stream(),
             Ok(Route::EndSession) => self.delete_session(),
-            Ok(Route::Sse2024Stream) => Ok(self.open_sse2024_stream()),
+            Ok(Route::Sse2024Stream) => Ok(Some(self.open_sse2024_stream())),
             Ok(Route::Sse2024Message) => self.sse2024_message(),
             Err(status) => {
                 self.response.set_status(status);
@@ -97,9 +77,6 @@ impl Exchange<'_> {
                 Ok(None)
             }
         };
-        if let Some(every) = options.comments {
-            comment_on(Arc::clone(server), Arc::clone(self.response), every);
-        }
         on_disconnect.unwrap_or_else(|(status, rpc_error)| {
             self.response.set_status(status);
             self.response.send_complete(JSON, &rpc_error.to_response_without_id());
@@ -137,16 +114,16 @@ impl Exchange<'_> {
         if message.method.as_deref() == Some("subscriptions/listen") {
             stream_format.reply_mode = ReplyMode::Sse;
         }
-        let stream = ResponseStream::new(stream_format, Some(Arc::clone(self.response)), None);
+        let stream = self.stream(stream_format);
         let client = Client::new(Arc::<ResponseStream>::clone(&stream));
         self.dispatch(&client, message, &stream);
-        Some(OnDisconnect::CancelRequests(client))
+        // Spec 2026-07-28, HTTP: closing the stream cancels the request.
+        Some(Box::new(move |endpoint| endpoint.server.remove_client(&client)))
     }
 
     /// Legacy client without a session.
     fn stateless_legacy(&self, message: &Incoming<'_>) -> Result<Option<OnDisconnect>, Rejection> {
-        let stream_format = self.endpoint.stream_format(None);
-        let stream = ResponseStream::new(stream_format, Some(Arc::clone(self.response)), None);
+        let stream = self.stream(self.endpoint.stream_format(None));
         let client = Client::new(Arc::<ResponseStream>::clone(&stream));
         if message.method.as_deref() != Some("initialize") {
             let revision = header_revision(self.request)?.unwrap_or(Revision::R2025_03_26);
@@ -185,9 +162,6 @@ impl Exchange<'_> {
             return Err((406, bad_request("accept an event stream")));
         }
         let session = self.session()?;
-        if self.run_plan(&session.client, Trigger::Stream) {
-            return Ok(None);
-        }
         match self.request.header("last-event-id") {
             None => session.get_stream.attach(self.response, b""),
             Some(id) => match session.find(id) {
@@ -199,32 +173,21 @@ impl Exchange<'_> {
     }
 
     fn delete_session(&self) -> Result<Option<OnDisconnect>, Rejection> {
-        let session = self.session()?;
-        if !self.run_plan(&session.client, Trigger::Delete) {
-            self.endpoint.end_session(&session);
-            self.response.send_complete("", b"");
-        }
+        self.endpoint.end_session(&*self.session()?);
+        self.response.send_complete("", b"");
         Ok(None)
     }
 
-    fn open_sse2024_stream(&self) -> Option<OnDisconnect> {
-        if self.run_plan(&detached_client(), Trigger::Stream) {
-            return None;
-        }
-        let Endpoint { server, options, address, other_address, .. } = self.endpoint;
+    fn open_sse2024_stream(&self) -> OnDisconnect {
+        let server = &self.endpoint.server;
         let stream_format =
             StreamFormat { event: Some("message"), ..self.endpoint.stream_format(None) };
         let session = server.sessions.create(stream_format);
         server.add_client(&session.client);
-        let origin = match options.endpoint {
-            EndpointForm::Relative => String::new(),
-            EndpointForm::Absolute => format!("http://{address}"),
-            EndpointForm::Foreign => format!("http://{other_address}"),
-        };
-        let uri = format!("{origin}/messages?session={}", session.id);
-        let event = format!("event: endpoint\ndata: {uri}\n\n");
+        let event = format!("event: endpoint\ndata: /messages?session={}\n\n", session.id);
         session.get_stream.attach(self.response, event.as_bytes());
-        Some(OnDisconnect::EndSession(session))
+        // Closing the stream ends the session.
+        Box::new(move |endpoint| endpoint.end_session(&session))
     }
 
     fn sse2024_message(&self) -> Result<Option<OnDisconnect>, Rejection> {
@@ -244,20 +207,9 @@ impl Exchange<'_> {
         MessageContext { server, client: Arc::clone(client), sink }
     }
 
-    /// Runs the faults of a request that is not a message; returns whether they rejected it.
-    fn run_plan(&self, client: &Arc<Client>, trigger: Trigger) -> bool {
-        let faults = self.endpoint.server.due_faults(&[trigger]);
-        if faults.is_empty() {
-            return false;
-        }
-        let stream_format = self.endpoint.stream_format(None);
-        let stream = ResponseStream::new(stream_format, Some(Arc::clone(self.response)), None);
-        self.context(client, stream).apply_faults(&faults);
-        let rejected = faults.iter().any(Fault::rejects_request);
-        if rejected {
-            self.response.finish();
-        }
-        rejected
+    /// Stream of the response.
+    fn stream(&self, stream_format: StreamFormat) -> Arc<ResponseStream> {
+        ResponseStream::new(stream_format, Some(Arc::clone(self.response)), None)
     }
 
     fn session(&self) -> Result<Arc<Session>, Rejection> {
@@ -284,18 +236,6 @@ impl Exchange<'_> {
     }
 }
 
-/// Sends SSE comments as long as the stream is open.
-fn comment_on(server: Arc<Server>, response: Arc<HttpResponse>, every: Duration) {
-    if response.phase() == Phase::Done {
-        return;
-    }
-    let next = Arc::clone(&server);
-    server.timer.after(every, move || {
-        response.write(b": still here\n\n");
-        comment_on(next, response, every);
-    });
-}
-
 fn read_message(request: &Request) -> Result<Incoming<'_>, Rejection> {
     serde_json::from_slice(&request.body).map_err(|error| {
         (400, RpcError::new(error_code::PARSE_ERROR, format!("the body is no message: {error}")))
@@ -313,13 +253,6 @@ fn header_revision(request: &Request) -> Result<Option<Revision>, Rejection> {
 
 fn bad_request(why: &str) -> RpcError {
     RpcError::new(error_code::NO_SESSION, format!("Bad Request: {why}"))
-}
-
-/// Placeholder client for triggers before a client is known.
-fn detached_client() -> Arc<Client> {
-    let reply_mode = ReplyMode::Json;
-    let stream_format = StreamFormat { reply_mode, number: None, event: None, retry: None };
-    Client::new(ResponseStream::new(stream_format, None, None))
 }
 
 impl Shape {

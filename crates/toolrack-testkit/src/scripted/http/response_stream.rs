@@ -6,14 +6,12 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::response::{HttpResponse, Phase};
 use crate::message_sink::{LongKind, LongMessage, MessageSink};
-use crate::plan::HttpFault;
 
 pub(super) const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
@@ -42,7 +40,6 @@ pub(super) struct StreamFormat {
     pub(super) number: Option<u64>,
     /// Event name, as in 2024-11-05.
     pub(super) event: Option<&'static str>,
-    pub(super) retry: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -85,8 +82,7 @@ impl ResponseStream {
     pub(super) fn open(&self) {
         let inner = self.inner.lock();
         let Some(response) = &inner.response else { return };
-        let now = self.stream_format.reply_mode == ReplyMode::Sse || response.needs_stream();
-        if now && !inner.ended && response.phase() == Phase::Waiting {
+        if self.stream_format.reply_mode == ReplyMode::Sse && !inner.ended {
             response.start(EVENTS, &self.opening_event());
         }
     }
@@ -110,13 +106,6 @@ impl ResponseStream {
             return response.finish();
         }
         inner.move_to(response);
-    }
-
-    /// Closes the connection of the stream.
-    pub(super) fn close_connection(&self) {
-        if let Some(response) = self.inner.lock().response.take() {
-            response.close();
-        }
     }
 
     fn write_event(&self, inner: &mut Inner, line: &[u8]) {
@@ -149,24 +138,15 @@ impl ResponseStream {
 
     /// Spec 2025-11-25, streams: the first event has an id and no data, so that any interruption can be resumed.
     fn opening_event(&self) -> Vec<u8> {
-        let mut event = String::new();
-        if let Some(retry) = self.stream_format.retry {
-            writeln!(event, "retry: {}", retry.as_millis()).unwrap_or_default();
-        }
-        match self.stream_format.number {
-            Some(stream) => writeln!(event, "id: {stream}-0\ndata:\n").unwrap_or_default(),
-            None if !event.is_empty() => event.push('\n'),
-            None => (),
-        }
-        event.into_bytes()
+        let stream = self.stream_format.number;
+        stream.map(|stream| format!("id: {stream}-0\ndata:\n\n").into_bytes()).unwrap_or_default()
     }
 
     /// The connection, if the response can still be plain JSON.
     fn json_reply(&self, inner: &Inner) -> Option<Arc<HttpResponse>> {
         let response = inner.response.as_ref()?;
-        let can = self.stream_format.reply_mode != ReplyMode::Sse
-            && !response.needs_stream()
-            && response.phase() == Phase::Waiting;
+        let can =
+            self.stream_format.reply_mode != ReplyMode::Sse && response.phase() == Phase::Waiting;
         can.then(|| Arc::clone(response))
     }
 }
@@ -186,20 +166,9 @@ impl MessageSink for ResponseStream {
 
     fn respond(&self, line: &[u8]) {
         let mut inner = self.inner.lock();
-        if let (Some(response), Some(fallback)) = (&inner.response, &self.fallback)
-            && response.is_elsewhere()
-        {
-            return fallback.send(line);
-        }
         match self.json_reply(&inner) {
             Some(response) => response.send_complete(JSON, line),
-            None => {
-                if let Some(response) = &inner.response {
-                    response.start(EVENTS, &self.opening_event());
-                    response.before_response();
-                }
-                self.write_event(&mut inner, line);
-            }
+            None => self.write_event(&mut inner, line),
         }
     }
 
@@ -226,8 +195,6 @@ impl MessageSink for ResponseStream {
         response.write(bytes);
     }
 
-    fn flush(&self) {}
-
     fn finish(&self) {
         let mut inner = self.inner.lock();
         inner.ended = true;
@@ -239,12 +206,6 @@ impl MessageSink for ResponseStream {
     fn set_status(&self, status: u16) {
         if let Some(response) = &self.inner.lock().response {
             response.set_status(status);
-        }
-    }
-
-    fn add_fault(&self, fault: &HttpFault) {
-        if let Some(response) = &self.inner.lock().response {
-            response.add_fault(fault);
         }
     }
 
@@ -272,18 +233,12 @@ impl MessageSink for Sse2024Sink {
         self.stream.write_raw(bytes);
     }
 
-    fn flush(&self) {}
-
     fn finish(&self) {
         self.post.finish();
     }
 
-    /// Stream faults affect the stream, other faults the POST.
-    fn add_fault(&self, fault: &HttpFault) {
-        match fault {
-            HttpFault::Cut(_) | HttpFault::End(_) => self.stream.close_connection(),
-            _ => self.post.add_fault(fault),
-        }
+    fn set_status(&self, status: u16) {
+        self.post.set_status(status);
     }
 
     fn is_broken(&self) -> bool {

@@ -35,10 +35,10 @@ pub(super) fn route(
     match (request.verb.as_str(), request.path.as_str()) {
         ("GET", "/mcp" | "/sse") if old => Ok(Route::Sse2024Stream),
         ("POST", "/messages") if old => Ok(Route::Sse2024Message),
-        ("POST", "/mcp" | "/mcp/moved") if !old => Ok(Route::Message),
-        ("GET", "/mcp" | "/mcp/moved") if has_sessions => Ok(Route::Stream),
-        ("DELETE", "/mcp" | "/mcp/moved") if has_sessions => Ok(Route::EndSession),
-        (_, "/mcp" | "/mcp/moved") => Err(405),
+        ("POST", "/mcp") if !old => Ok(Route::Message),
+        ("GET", "/mcp") if has_sessions => Ok(Route::Stream),
+        ("DELETE", "/mcp") if has_sessions => Ok(Route::EndSession),
+        (_, "/mcp") => Err(405),
         (_, "/sse" | "/messages") if old => Err(405),
         _ => Err(404),
     }
@@ -92,7 +92,7 @@ mod tests {
         check(Shape::Stateless, "GET /mcp", Err(405));
         check(Shape::Stateless, "DELETE /mcp", Err(405));
         check(Shape::Stateless, "POST /", Err(404));
-        check(Shape::Session, "POST /mcp/moved", Ok(Route::Message));
+        check(Shape::Session, "POST /mcp", Ok(Route::Message));
         check(Shape::Session, "GET /mcp", Ok(Route::Stream));
         check(Shape::Session, "DELETE /mcp", Ok(Route::EndSession));
         check(Shape::Session, "PUT /mcp", Err(405));

@@ -46,15 +46,6 @@ impl Sessions {
         self.table.lock().insert(session.id.clone(), Arc::clone(&session));
         session
     }
-
-    /// Removes every session, as a restart does, and returns how many there were.
-    pub(in crate::scripted) fn forget(&self) -> usize {
-        let forgotten = std::mem::take(&mut *self.table.lock());
-        for session in forgotten.values() {
-            session.get_stream.close_connection();
-        }
-        forgotten.len()
-    }
 }
 
 impl Session {
