@@ -217,12 +217,12 @@ pub mod client {
 /// Config files: parsing, validation, interpolation, diff.
 pub mod config {
     pub use toolrack_config::{
-        Agent, ConfigDiff, ConfigFile, Diagnostic, DiagnosticKind, Dialect, EnvValue,
-        Fingerprint, Lookup, McpServerConfig, McpTransport, Package, PackageKind, Parsed, Pin,
-        Position, Resolved, ResolvedTransport, Sandbox, ServerEntry, Settings, Severity,
-        SourceLocation, StartMode, ToolNaming, VariableSource, detect, did_you_mean, diff,
-        fingerprint, interpolate, join, json_schema, key_reference, parse_duration, read, read_as,
-        read_server, similar_names, suggest, without_secrets,
+        Agent, ConfigDiff, ConfigFile, Diagnostic, DiagnosticKind, Dialect, EnvValue, Fingerprint,
+        Lookup, McpServerConfig, McpTransport, Package, PackageKind, Parsed, Pin, Position,
+        Resolved, ResolvedTransport, Sandbox, ServerEntry, Settings, Severity, SourceLocation,
+        StartMode, ToolNaming, VariableSource, detect, did_you_mean, diff, fingerprint,
+        interpolate, join, json_schema, key_reference, parse_duration, read, read_as, read_server,
+        similar_names, suggest, without_secrets,
     };
 }
 
