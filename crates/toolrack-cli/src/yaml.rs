@@ -2,11 +2,8 @@
 //!
 //! **Invariant:** a string that YAML could read as something else is quoted.
 
-use std::fmt;
-
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
+use toolrack_mcp::object_members;
 
 use crate::json_format;
 
@@ -53,7 +50,7 @@ fn write_block(
             "[]".to_owned()
         }
         Some(b'{') => {
-            let Members(members) = serde_json::from_str(json)?;
+            let members = object_members(serde_json::from_str(json)?).unwrap_or_default();
             if !members.is_empty() {
                 open(lines);
                 for (key, value) in members {
@@ -90,31 +87,6 @@ fn is_plain(text: &str) -> bool {
         "null" | "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | "nan" | "inf"
     );
     starts_plain && !is_keyword && !text.ends_with(' ') && text.chars().all(is_word)
-}
-
-/// The members of an object in their order.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MembersVisitor;
-        impl<'de> Visitor<'de> for MembersVisitor {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(MembersVisitor)
-    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,6 @@ pub use private_file::{
     create_private_dir, ensure_private_dir, make_private, private_options, read_at_most,
     read_file_at_most, read_open_file, remove, replace,
 };
-pub use process_table::ProcessTable;
+pub use process_table::{Process, ProcessTable};
 pub use root_certificates::{certificates_from_pem, tls_client_config};
 pub use wall_clock::unix_time_ms;

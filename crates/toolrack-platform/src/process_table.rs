@@ -1,97 +1,122 @@
-//! Resident memory (RSS) of process trees, from one scan of `/proc`.
+//! Processes of this machine with their memory (RSS), from one scan of `/proc`.
 //!
 //! Shared pages count for every process that maps them, so a sum is an upper bound.
 
-use std::collections::HashMap;
 use std::fs;
+
+use serde::Serialize;
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// The id of its parent.
+    pub parent: u32,
+    /// The name of its program.
+    pub name: String,
+    /// Its resident memory.
+    pub memory_bytes: u64,
+}
 
 /// Snapshot of all processes. Empty on systems without `/proc`.
 #[derive(Debug, Default)]
-pub struct ProcessTable {
-    children: HashMap<u32, Vec<u32>>,
-    bytes: HashMap<u32, u64>,
-}
+pub struct ProcessTable(Vec<Process>);
 
 impl ProcessTable {
     /// Scans `/proc`. Reads one file per process, so it belongs on a blocking thread.
     pub fn scan() -> Self {
-        let mut table = Self::default();
-        let Ok(entries) = fs::read_dir("/proc") else { return table };
-        for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
+        let Ok(entries) = fs::read_dir("/proc") else { return Self::default() };
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let processes = pids.filter_map(|pid| {
             // The process may have exited since the directory was listed.
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok();
-            if let Some((parent, bytes)) = status.as_deref().and_then(parse_status) {
-                table.insert(pid, parent, bytes);
-            }
-        }
-        table
+            parse_status(pid, &fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+        });
+        Self(processes.collect())
     }
 
-    fn insert(&mut self, pid: u32, parent: u32, bytes: u64) {
-        self.children.entry(parent).or_default().push(pid);
-        self.bytes.insert(pid, bytes);
+    /// All descendants of a process, sorted by id.
+    pub fn descendants(&self, root: u32) -> Vec<Process> {
+        let mut found: Vec<Process> = Vec::new();
+        let mut parents = vec![root];
+        while let Some(parent) = parents.pop() {
+            for child in self.0.iter().filter(|process| process.parent == parent) {
+                // A pid that was reused during the scan can produce a cycle.
+                if child.pid != root && found.iter().all(|process| process.pid != child.pid) {
+                    parents.push(child.pid);
+                    found.push(child.clone());
+                }
+            }
+        }
+        found.sort_unstable_by_key(|process| process.pid);
+        found
     }
 
     /// The memory of all descendants of a process, without the process itself, which is the guardian. A process
     /// without descendants counts itself. `None` if there is no such process.
     pub fn tree_bytes(&self, pid: u32) -> Option<u64> {
-        let mut sum = None;
-        let mut pending = vec![pid];
-        // A pid that was reused during the scan can produce a cycle.
-        let mut n_left = self.bytes.len();
-        while let Some(parent) = pending.pop() {
-            for child in self.children.get(&parent).into_iter().flatten() {
-                if n_left == 0 {
-                    return sum;
-                }
-                n_left -= 1;
-                sum = Some(sum.unwrap_or(0) + self.bytes.get(child).copied().unwrap_or(0));
-                pending.push(*child);
-            }
+        let descendants = self.descendants(pid);
+        if descendants.is_empty() {
+            return self.0.iter().find(|process| process.pid == pid).map(|own| own.memory_bytes);
         }
-        sum.or_else(|| self.bytes.get(&pid).copied())
+        Some(descendants.iter().map(|process| process.memory_bytes).sum())
     }
 }
 
-/// Parses parent and RSS from `/proc/PID/status`. `None` for kernel threads and zombies, which have no RSS.
-fn parse_status(status: &str) -> Option<(u32, u64)> {
-    let field = |name: &str| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
-        value.split_ascii_whitespace().next()?.parse::<u64>().ok()
-    };
-    let parent = u32::try_from(field("PPid:")?).ok()?;
-    Some((parent, field("VmRSS:")? * 1024))
+/// Parses `/proc/PID/status`. `None` for kernel threads and zombies, which have no memory.
+fn parse_status(pid: u32, status: &str) -> Option<Process> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let number = |name: &str| field(name)?.split_ascii_whitespace().next()?.parse::<u64>().ok();
+    Some(Process {
+        pid,
+        parent: u32::try_from(number("PPid:")?).ok()?,
+        name: field("Name:")?.trim().to_owned(),
+        memory_bytes: number("VmRSS:")? * 1024,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn process(pid: u32, parent: u32, memory_bytes: u64) -> Process {
+        Process { pid, parent, name: "a) b".to_owned(), memory_bytes }
+    }
+
     #[test]
     fn proc_status_is_parsed() {
-        let check = |status: &str, expected| assert_eq!(parse_status(status), expected, "{status}");
-        check("Name:\tx\nPid:\t7\nPPid:\t3\nVmRSS:\t   42 kB\nThreads:\t1\n", Some((3, 43008)));
+        let check =
+            |status: &str, expected| assert_eq!(parse_status(7, status), expected, "{status}");
+        let status = "Name:\ta) b\nPid:\t7\nPPid:\t3\nVmRSS:\t   42 kB\nThreads:\t1\n";
+        check(status, Some(process(7, 3, 43008)));
         check("Name:\tkthreadd\nPid:\t2\nPPid:\t0\n", None);
-        check("PPid:\tx\nVmRSS:\t1 kB\n", None);
+        check("Name:\tx\nPPid:\tx\nVmRSS:\t1 kB\n", None);
         check("", None);
     }
 
     #[test]
     fn descendants_are_counted_once_and_cycles_terminate() {
-        let mut table = ProcessTable::default();
-        for (pid, parent, bytes) in [(10, 1, 1), (11, 10, 100), (12, 11, 20), (13, 1, 3)] {
-            table.insert(pid, parent, bytes);
-        }
+        let mut table = ProcessTable(vec![
+            process(13, 1, 3),
+            process(12, 11, 20),
+            process(11, 10, 100),
+            process(10, 1, 1),
+        ]);
+        let pids: Vec<u32> = table.descendants(10).iter().map(|process| process.pid).collect();
+        assert_eq!(pids, [11, 12]);
+        assert_eq!(table.descendants(12), []);
         assert_eq!(table.tree_bytes(10), Some(120));
         assert_eq!(table.tree_bytes(13), Some(3));
         assert_eq!(table.tree_bytes(99), None);
-        table.insert(10, 12, 1);
-        assert!(table.tree_bytes(10).is_some());
+        table.0.push(process(10, 12, 1));
+        assert_eq!(table.tree_bytes(10), Some(120));
     }
 
     #[test]
     fn own_process_has_memory() {
         let own = std::process::id();
-        assert!(ProcessTable::scan().bytes.get(&own).is_some_and(|bytes| *bytes > 100_000));
+        let table = ProcessTable::scan();
+        let own = table.0.iter().find(|process| process.pid == own).unwrap();
+        assert!(own.memory_bytes > 100_000 && !own.name.is_empty(), "{own:?}");
     }
 }

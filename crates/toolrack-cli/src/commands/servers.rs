@@ -4,12 +4,10 @@
 //! The state comes from the daemon, from the last recorded start, or from starting the servers
 //! (`status --check`).
 
-use std::fs;
-
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use toolrack_platform::unix_time_ms;
+use toolrack_platform::{Process, ProcessTable, unix_time_ms};
 use toolrack_service::{
     ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus,
 };
@@ -75,7 +73,7 @@ pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<
         }
     } else if let Some(daemon) = daemon_client::find(&context.settings)? {
         let statuses = daemon.statuses().await?;
-        let process_table = ProcessTable::read();
+        let process_table = ProcessTable::scan();
         for row in &mut rows {
             let Some(status) = statuses.iter().find(|one| one.name == row.config.name) else {
                 continue;
@@ -320,7 +318,7 @@ pub(crate) async fn check_server(name: &str, context: &Context) -> Result<Server
         let revision = connection.client().map(|client| client.revision().to_string());
         let ready_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let own = std::process::id();
-        let mut processes = ProcessTable::read().descendants(own);
+        let mut processes = ProcessTable::scan().descendants(own);
         // The children of this process are the guardians, which adopt what a server leaves behind.
         processes.retain(|process| process.parent != own);
         Ok(ServerCheck {
@@ -332,45 +330,6 @@ pub(crate) async fn check_server(name: &str, context: &Context) -> Result<Server
         })
     })
     .await
-}
-
-/// A process, from `/proc`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Process {
-    pid: u32,
-    parent: u32,
-    name: String,
-    memory_bytes: u64,
-}
-
-/// All processes of this machine.
-#[derive(Debug, Default)]
-struct ProcessTable(Vec<Process>);
-
-impl ProcessTable {
-    /// Reads `/proc` once.
-    fn read() -> Self {
-        let Ok(entries) = fs::read_dir("/proc") else { return Self::default() };
-        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        Self(pids.filter_map(read_process).collect())
-    }
-
-    /// All descendants of a process, sorted by PID.
-    fn descendants(&self, root: u32) -> Vec<Process> {
-        let mut found: Vec<Process> = Vec::new();
-        let mut parents = vec![root];
-        while let Some(parent) = parents.pop() {
-            for child in self.0.iter().filter(|process| process.parent == parent) {
-                // A PID that is reused during the scan could close a cycle.
-                if child.pid != root && found.iter().all(|process| process.pid != child.pid) {
-                    parents.push(child.pid);
-                    found.push(child.clone());
-                }
-            }
-        }
-        found.sort_unstable_by_key(|process| process.pid);
-        found
-    }
 }
 
 /// The PIDs and their total memory.
@@ -386,22 +345,6 @@ fn summarize_processes(processes: &[Process]) -> String {
 #[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
 fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
-}
-
-fn read_process(pid: u32) -> Option<Process> {
-    let (name, parent) = name_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
-    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
-    let page_bytes = u64::try_from(rustix::param::page_size()).ok()?;
-    Some(Process { pid, parent, name, memory_bytes: pages * page_bytes })
-}
-
-/// The process name is in parentheses and may itself contain some.
-fn name_and_parent(stat: &str) -> Option<(String, u32)> {
-    let (before, after) = stat.rsplit_once(')')?;
-    let (_, name) = before.split_once('(')?;
-    let parent = after.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some((name.to_owned(), parent))
 }
 
 #[cfg(test)]
@@ -495,22 +438,6 @@ mod tests {
         );
         let login = ErrorDetail::new(ErrorCode::Unauthorized, "exit 3");
         check_live(error(), Some(login), ["needs login", "exit 3", "toolrack login it"]);
-    }
-
-    #[test]
-    fn process_names_may_contain_parentheses() {
-        assert_eq!(name_and_parent("77 (a) b) S 12 77"), Some(("a) b".to_owned(), 12)));
-        assert_eq!(name_and_parent("nonsense"), None);
-    }
-
-    #[test]
-    fn all_descendants_are_found() {
-        let process = |(pid, parent)| Process { pid, parent, name: String::new(), memory_bytes: 0 };
-        let process_table = ProcessTable([(7, 1), (9, 7), (8, 9), (5, 1)].map(process).into());
-        let pids: Vec<u32> =
-            process_table.descendants(7).iter().map(|process| process.pid).collect();
-        assert_eq!(pids, [8, 9]);
-        assert_eq!(process_table.descendants(8), []);
     }
 
     #[test]
