@@ -136,7 +136,11 @@ Examples:
     /// List calls made through the daemon
     History(HistoryOptions),
     /// Run a demo with a built-in server
-    Demo(DemoOptions),
+    Demo {
+        /// Use the legacy protocol, with the `initialize` handshake
+        #[arg(long)]
+        legacy: bool,
+    },
     /// Generate a completion script
     #[command(after_help = "\
 Examples:
@@ -154,14 +158,6 @@ Examples:
         #[arg(last = true)]
         words: Vec<String>,
     },
-}
-
-/// Options of `demo`.
-#[derive(Debug, Args)]
-pub(crate) struct DemoOptions {
-    /// Use the legacy protocol, with the `initialize` handshake
-    #[arg(long)]
-    pub(crate) legacy: bool,
 }
 
 /// Supported shells.

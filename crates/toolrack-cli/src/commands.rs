@@ -77,7 +77,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<(), CliError> {
         Command::Serve(options) => Box::pin(serve::serve(options, context)),
         Command::Dashboard(options) => Box::pin(daemon::dashboard(options, context)),
         Command::History(options) => Box::pin(logs::history(options, context)),
-        Command::Demo(options) => Box::pin(demo::demo(options, context)),
+        Command::Demo { legacy } => Box::pin(demo::demo(legacy, context)),
         Command::Completion { shell } => Box::pin(completion::completion(shell, context)),
         Command::Complete { words } => Box::pin(completion::complete(words, context)),
     };

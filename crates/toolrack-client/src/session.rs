@@ -285,7 +285,10 @@ impl SessionTask {
                 }
                 Some(_done) = self.restoring.join_next(), if !self.restoring.is_empty() => {}
                 () = wait_until(self.debounce.next_fetch()), if self.debounce.next_fetch().is_some() => self.fetch(),
-                () = wait_until(self.extend_at), if self.extend_at.is_some() => self.extend_deadlines(),
+                () = wait_until(self.extend_at), if self.extend_at.is_some() => {
+                    self.session.transport.extend_deadline(None);
+                    self.extend_at = Some(Instant::now() + EXTEND_INTERVAL);
+                }
             }
         }
     }
@@ -342,11 +345,6 @@ impl SessionTask {
             Ok(Err(error)) => tracing::warn!(%error, "cannot refresh tools"),
             Err(panic) => tracing::error!(%panic, "tool refresh panicked"),
         }
-    }
-
-    fn extend_deadlines(&mut self) {
-        self.session.transport.extend_deadline(None);
-        self.extend_at = Some(Instant::now() + EXTEND_INTERVAL);
     }
 }
 

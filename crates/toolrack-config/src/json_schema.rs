@@ -92,11 +92,9 @@ fn describe(kind: KeyType) -> (Value, String) {
         }
         KeyType::Tables(scope) => (list(table(scope)), "list of tables"),
         // Not in our own tables.
-        KeyType::Seconds
-        | KeyType::Millis
-        | KeyType::ScalarMap
-        | KeyType::ScalarEnvMap
-        | KeyType::Ignored => (json!({}), ""),
+        KeyType::Seconds | KeyType::Millis | KeyType::ScalarMap | KeyType::ScalarEnvMap => {
+            (json!({}), "")
+        }
     };
     (schema, words.to_owned())
 }

@@ -58,7 +58,9 @@ pub(crate) fn read<'d, 'n>(
     for member in node.members().iter().filter(is_set) {
         if scope.keys.iter().all(|key| key.name != member.key) {
             fields.place.fields.insert(member.key.clone(), member.at);
-            report_unknown_key(diagnostics, scope, &join(path, &member.key), member);
+            if !scope.ignored.contains(&member.key.as_str()) {
+                report_unknown_key(diagnostics, scope, &join(path, &member.key), member);
+            }
         }
     }
     // In the order of the key table: the first of several aliases wins.
@@ -94,7 +96,8 @@ fn report_unknown_key(
     path: &str,
     member: &Member,
 ) {
-    let near = suggest(&member.key, scope.keys.iter().map(|key| key.name));
+    let names = scope.keys.iter().map(|key| key.name).chain(scope.ignored.iter().copied());
+    let near = suggest(&member.key, names);
     let (kind, message) = match scope.unknown_keys {
         // Other programs keep their own keys in these tables.
         UnknownKeys::WarnIfSimilar if near.is_none() => return,
@@ -151,7 +154,7 @@ impl<'d> Reader<'d, '_> {
             KeyType::ScalarEnvMap => boxed(self.map(path, node, |reader, path, node| {
                 reader.scalar(path, node).map(EnvValue::Text)
             })),
-            KeyType::Table(_) | KeyType::Tables(_) | KeyType::Ignored => None,
+            KeyType::Table(_) | KeyType::Tables(_) => None,
         }
     }
 

@@ -267,7 +267,8 @@ impl Shared {
         offer("resources", Method::ListResources, resources);
         offer("prompts", Method::ListPrompts, json!({ "listChanged": true }));
         offer("logging", Method::SetLevel, json!({}));
-        if revision.has_completions_capability() {
+        // Before, clients just try.
+        if revision >= Revision::R2025_03_26 {
             offer("completions", Method::Complete, json!({}));
         }
         // Experimental capabilities have no known meaning and cannot be merged, so only a single server passes them.

@@ -128,10 +128,6 @@ impl ServerTools {
         self.order.iter().filter_map(tool)
     }
 
-    pub(crate) fn n_allowed(&self) -> usize {
-        self.order.len()
-    }
-
     /// Whether the tool exists and is allowed.
     pub(crate) fn contains(&self, tool: &str) -> bool {
         self.allowed.contains(tool)

@@ -93,7 +93,7 @@ impl McpConnection {
 
     /// Number of allowed tools.
     pub fn n_tools(&self) -> usize {
-        self.tools.n_allowed()
+        self.tools.allowed().count()
     }
 
     /// Names of the allowed tools, as on the server.

@@ -105,7 +105,9 @@ impl<'a> ToolCallResult<'a> {
         }
         // Most results are sound, so the slow pass over every block runs only after a failure.
         match decode::<Members<'a, Vec<Plain<'a>>>>(raw) {
-            Ok(sound) => Ok(sound.finish(Plain::into_blocks)),
+            Ok(sound) => {
+                Ok(sound.finish(|blocks| blocks.into_iter().map(|block| block.0).collect()))
+            }
             Err(_unsound) => {
                 decode::<Members<'a, &'a RawValue>>(raw).map(|members| members.finish(read_lenient))
             }

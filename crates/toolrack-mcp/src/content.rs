@@ -204,12 +204,6 @@ pub(crate) fn owned<T: ToOwned + ?Sized>(value: Cow<'_, T>) -> Cow<'static, T> {
 /// each block separately.
 pub(crate) struct Plain<'a>(pub(crate) Content<'a>);
 
-impl<'a> Plain<'a> {
-    pub(crate) fn into_blocks(blocks: Vec<Self>) -> Vec<Content<'a>> {
-        blocks.into_iter().map(|block| block.0).collect()
-    }
-}
-
 impl<'de: 'a, 'a> Deserialize<'de> for Plain<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let block = Block::deserialize(deserializer)?;

@@ -96,11 +96,6 @@ impl Revision {
         self >= Self::R2025_03_26
     }
 
-    /// Whether completions are a declared capability; before, the client just tries.
-    pub fn has_completions_capability(self) -> bool {
-        self >= Self::R2025_03_26
-    }
-
     /// Whether completion requests may include previous arguments.
     pub fn has_completion_context(self) -> bool {
         self >= Self::R2025_06_18

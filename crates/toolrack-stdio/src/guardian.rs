@@ -177,7 +177,9 @@ impl EventLoop {
     fn run(mut self) -> UnixStream {
         loop {
             self.wait();
-            let events = [self.poll_signals(), self.poll_owner(), self.poll_timer()];
+            let expired = self.timer.take_if(|timer| *timer <= now());
+            let expired = expired.map(|_timer| Event::TimerExpired);
+            let events = [self.poll_signals(), self.poll_owner(), expired];
             for event in events.into_iter().flatten() {
                 self.handle(event);
             }
@@ -230,10 +232,6 @@ impl EventLoop {
                 Some(Event::Abandoned)
             }
         }
-    }
-
-    fn poll_timer(&mut self) -> Option<Event> {
-        self.timer.take_if(|timer| *timer <= now()).map(|_expired| Event::TimerExpired)
     }
 
     fn handle(&mut self, event: Event) {

@@ -174,35 +174,23 @@ pub(crate) struct IoTask {
 
 /// How much one read and one turn may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadBudget {
-    Full,
-    /// After a turn that left input behind.
-    Reduced,
-    /// For a flooding server.
-    Throttled,
+struct ReadBudget {
+    read_bytes: usize,
+    lines_per_turn: usize,
 }
+
+const FULL: ReadBudget = ReadBudget { read_bytes: READ_BYTES, lines_per_turn: LINES_PER_TURN };
+/// After a turn that left input behind.
+const REDUCED: ReadBudget = ReadBudget { read_bytes: REDUCED_READ_BYTES, ..FULL };
+/// For a flooding server.
+const THROTTLED: ReadBudget = ReadBudget { read_bytes: FLOOD_READ_BYTES, lines_per_turn: 1 };
 
 impl ReadBudget {
     fn for_turn(flags: u8, n_flood_turns: u32) -> Self {
         match n_flood_turns {
-            _ if flags & MORE_INPUT == 0 => ReadBudget::Full,
-            FLOOD_TURNS.. => ReadBudget::Throttled,
-            _ => ReadBudget::Reduced,
-        }
-    }
-
-    fn read_bytes(self) -> usize {
-        match self {
-            ReadBudget::Full => READ_BYTES,
-            ReadBudget::Reduced => REDUCED_READ_BYTES,
-            ReadBudget::Throttled => FLOOD_READ_BYTES,
-        }
-    }
-
-    fn lines_per_turn(self) -> usize {
-        match self {
-            ReadBudget::Full | ReadBudget::Reduced => LINES_PER_TURN,
-            ReadBudget::Throttled => 1,
+            _ if flags & MORE_INPUT == 0 => FULL,
+            FLOOD_TURNS.. => THROTTLED,
+            _ => REDUCED,
         }
     }
 }
@@ -245,7 +233,7 @@ impl IoTask {
         let until = Instant::now() + EXIT_TIMEOUT;
         if matches!(end, ReadEnd::InputClosed) {
             // A server that closes its stdin is about to exit; responses that it still writes count.
-            let remaining_output = poll_fn(|context| self.poll_output(context, ReadBudget::Full));
+            let remaining_output = poll_fn(|context| self.poll_output(context, FULL));
             if let Ok(reason) = timeout_at(until, remaining_output).await {
                 end = reason;
             }
@@ -263,7 +251,7 @@ impl IoTask {
         }
         if !self.is_throttled(context) {
             let budget = ReadBudget::for_turn(flags, self.n_flood_turns);
-            if budget != ReadBudget::Full {
+            if budget != FULL {
                 // Cleared before the read, which sets it again if input is left.
                 self.shared.wakeups.clear(MORE_INPUT);
             }
@@ -333,7 +321,7 @@ impl IoTask {
     fn poll_output(&mut self, context: &mut Context<'_>, budget: ReadBudget) -> Poll<ReadEnd> {
         let mut turn = ReadTurn { budget, n_lines: 0, n_responses: 0 };
         let end = loop {
-            if turn.n_lines >= budget.lines_per_turn() {
+            if turn.n_lines >= budget.lines_per_turn {
                 self.yield_turn(context, turn.n_responses);
                 break Poll::Pending;
             }
@@ -341,7 +329,7 @@ impl IoTask {
                 Poll::Ready(Ok(0)) => break Poll::Ready(ReadEnd::OutputClosed),
                 // A short read has emptied the pipe, so that only the waker has to be registered.
                 Poll::Ready(Ok(n_bytes))
-                    if n_bytes < budget.read_bytes()
+                    if n_bytes < budget.read_bytes
                         && self.stdout.poll_read_ready(context).is_pending() =>
                 {
                     self.n_flood_turns = 0;
@@ -401,12 +389,11 @@ impl IoTask {
         // Read an unfinished line in place: a long one is then passed on with its buffer, without a copy.
         if let Some(buffer) = decoder.partial_buffer() {
             let known_bytes = buffer.len();
-            let read = match budget {
-                ReadBudget::Full => poll_read_buf(Pin::new(stdout), context, buffer),
-                ReadBudget::Reduced | ReadBudget::Throttled => {
-                    let mut part = buffer.limit(budget.read_bytes());
-                    poll_read_buf(Pin::new(stdout), context, &mut part)
-                }
+            let read = if budget == FULL {
+                poll_read_buf(Pin::new(stdout), context, buffer)
+            } else {
+                let mut part = buffer.limit(budget.read_bytes);
+                poll_read_buf(Pin::new(stdout), context, &mut part)
             };
             if let Poll::Ready(Ok(1..)) = read {
                 decoder.decode_partial(known_bytes, &mut sink);
@@ -416,7 +403,7 @@ impl IoTask {
         SCRATCH.with_borrow_mut(|scratch| {
             // Allocates only on the first read of a thread.
             scratch.resize(READ_BYTES, 0);
-            let mut buffer = ReadBuf::new(scratch.split_at_mut(budget.read_bytes()).0);
+            let mut buffer = ReadBuf::new(scratch.split_at_mut(budget.read_bytes).0);
             match Pin::new(stdout).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) => {
                     decoder.decode(buffer.filled(), &mut sink);
@@ -556,11 +543,11 @@ mod tests {
 
     #[test]
     fn flooding_server_is_throttled() {
-        check(0, 0, ReadBudget::Full);
-        check(FLUSH | DEADLINE, FLOOD_TURNS, ReadBudget::Full);
-        check(MORE_INPUT, 0, ReadBudget::Reduced);
-        check(MORE_INPUT | DEADLINE, FLOOD_TURNS - 1, ReadBudget::Reduced);
-        check(MORE_INPUT, FLOOD_TURNS, ReadBudget::Throttled);
+        check(0, 0, FULL);
+        check(FLUSH | DEADLINE, FLOOD_TURNS, FULL);
+        check(MORE_INPUT, 0, REDUCED);
+        check(MORE_INPUT | DEADLINE, FLOOD_TURNS - 1, REDUCED);
+        check(MORE_INPUT, FLOOD_TURNS, THROTTLED);
     }
 
     #[tokio::test]

@@ -99,7 +99,14 @@ impl StdioClientTransport {
         // Subscribe here and not in the task: the task may first run after a stop was requested, and a new
         // subscriber would take that request for the initial value.
         let desired = shared.desired.subscribe();
-        tasks.spawn(supervise(Arc::clone(&shared), process, desired));
+        let supervised = Arc::clone(&shared);
+        tasks.spawn(async move {
+            let report = |state| {
+                supervised.process_state.send_replace(state);
+                supervised.wakeups.raise(EXITED);
+            };
+            process.supervise(desired, &report).await;
+        });
         tasks.close();
         Ok(Self { shared, tasks })
     }
@@ -255,11 +262,6 @@ impl Shared {
         let _gone = state.wait_for(|state| matches!(state, ProcessState::Gone(_))).await;
     }
 
-    fn set_process_state(&self, state: ProcessState) {
-        self.process_state.send_replace(state);
-        self.wakeups.raise(EXITED);
-    }
-
     /// Queues a message without waiting.
     fn push(&self, id: Option<u64>, write: Write<'_>) -> Result<WriteGuard<'_>, QueueError> {
         let status = self.queue.push(id, write)?;
@@ -352,14 +354,6 @@ impl RequestQueue for Shared {
         let sent = self.try_send(&write);
         sent.unwrap_or_else(|error| tracing::trace!(%error, "cancel notification not sent"));
     }
-}
-
-async fn supervise(
-    shared: Arc<Shared>,
-    process: ServerProcess,
-    desired: watch::Receiver<DesiredState>,
-) {
-    process.supervise(desired, &|state| shared.set_process_state(state)).await;
 }
 
 impl fmt::Debug for Shared {

@@ -4,7 +4,6 @@
 //! [`PendingResponse`], and dropping it always removes the entry.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
@@ -27,6 +26,7 @@ pub struct Deadline {
 }
 
 /// The pending requests of one connection. `A` is a response, `E` the reason for the close.
+#[derive(Debug)]
 pub struct PendingRequests<A, E> {
     table: Mutex<Table<A, E>>,
 }
@@ -35,6 +35,7 @@ pub struct PendingRequests<A, E> {
 ///
 /// # Cancel safety
 /// Dropping it removes the request from the table; a late response is discarded.
+#[derive(Debug)]
 #[must_use = "dropping the pending response cancels the request"]
 pub struct PendingResponse<'a, A, E: Clone> {
     requests: &'a PendingRequests<A, E>,
@@ -43,6 +44,7 @@ pub struct PendingResponse<'a, A, E: Clone> {
     is_earliest: bool,
 }
 
+#[derive(Debug)]
 struct Table<A, E> {
     last_id: u64,
     close_reason: Option<E>,
@@ -51,6 +53,7 @@ struct Table<A, E> {
     entries: HashMap<u64, Entry<A>, BuildHasherDefault<IdHasher>>,
 }
 
+#[derive(Debug)]
 struct Entry<A> {
     waker: Option<Waker>,
     response: Option<A>,
@@ -241,18 +244,6 @@ impl<A, E: Clone> Drop for PendingResponse<'_, A, E> {
         if self.is_registered {
             self.requests.table.lock().entries.remove(&self.id);
         }
-    }
-}
-
-impl<A, E: Clone> fmt::Debug for PendingRequests<A, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingRequests").field("n_open", &self.n_open()).finish_non_exhaustive()
-    }
-}
-
-impl<A, E: Clone> fmt::Debug for PendingResponse<'_, A, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingResponse").field("id", &self.id).finish_non_exhaustive()
     }
 }
 

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use toolrack_client::{CallOptions, EraChoice, McpClient};
 use toolrack_stdio::{McpServerDef, StdioOptions};
 
-use crate::args::DemoOptions;
 use crate::commands::Context;
 use crate::error::CliError;
 use crate::printer::{Output, Printer};
@@ -29,8 +28,8 @@ const QUICK: &[(&str, &str)] = &[
 const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60), ("fast", 30, 25)];
 
 /// Starts the demo server, lists and calls its tools, and stops it.
-pub(crate) async fn demo(options: DemoOptions, context: &Context) -> Result<(), CliError> {
-    let era = if options.legacy { EraChoice::Legacy } else { EraChoice::Auto };
+pub(crate) async fn demo(legacy: bool, context: &Context) -> Result<(), CliError> {
+    let era = if legacy { EraChoice::Legacy } else { EraChoice::Auto };
     context.run_cancellable(run(era, &context.printer)).await
 }
 

@@ -333,18 +333,14 @@ pub(crate) async fn check_server(name: &str, context: &Context) -> Result<Server
 }
 
 /// The PIDs and their total memory.
+#[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
 fn summarize_processes(processes: &[Process]) -> String {
     let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
     let bytes: u64 = processes.iter().map(|process| process.memory_bytes).sum();
     match pids.as_slice() {
         [] => String::new(),
-        pids => format!("{} ({:.1} MiB)", pids.join(" "), mebibytes(bytes)),
+        pids => format!("{} ({:.1} MiB)", pids.join(" "), bytes as f64 / f64::from(1 << 20)),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
-fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
 }
 
 #[cfg(test)]

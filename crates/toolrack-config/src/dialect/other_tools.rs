@@ -145,15 +145,9 @@ static MCP_SERVERS: TableKeys = foreign_table(&[
     alias("disabledTools", KeyType::Texts, "deny"),
     alias("blockedTools", KeyType::Texts, "deny"),
     alias("excludeTools", KeyType::Texts, "deny"),
-    // Approval and display settings do not belong to a server config.
-    foreign("alwaysAllow", KeyType::Ignored),
-    foreign("autoApprove", KeyType::Ignored),
-    foreign("trust", KeyType::Ignored),
-    foreign("alwaysLoad", KeyType::Ignored),
-    foreign("name", KeyType::Ignored),
-    foreign("description", KeyType::Ignored),
-    foreign("icon", KeyType::Ignored),
-]);
+])
+// Approval and display settings do not belong to a server config.
+.ignoring(&["alwaysAllow", "autoApprove", "trust", "alwaysLoad", "name", "description", "icon"]);
 
 /// Reads `mcpServers`, the format that most tools share.
 pub(super) fn mcp_servers(
@@ -235,11 +229,8 @@ static CODEX: TableKeys = foreign_table(&[
     foreign("enabled", KeyType::Flag),
     alias("enabled_tools", KeyType::Texts, "allow"),
     alias("disabled_tools", KeyType::Texts, "deny"),
-    foreign("required", KeyType::Ignored),
-    foreign("default_tools_approval_mode", KeyType::Ignored),
-    foreign("supports_parallel_tool_calls", KeyType::Ignored),
-    foreign("tools", KeyType::Ignored),
-]);
+])
+.ignoring(&["required", "default_tools_approval_mode", "supports_parallel_tool_calls", "tools"]);
 
 /// Reads the config of Codex. Variables and headers may have values from the environment.
 pub(super) fn codex(diagnostics: &Diagnostics<'_>, root: &Node) -> Vec<ServerEntry> {
@@ -278,12 +269,8 @@ static GOOSE: TableKeys = foreign_table(&[
     foreign("headers", KeyType::ScalarMap),
     foreign("timeout", KeyType::Seconds),
     alias("available_tools", KeyType::Texts, "allow"),
-    foreign("name", KeyType::Ignored),
-    foreign("display_name", KeyType::Ignored),
-    foreign("description", KeyType::Ignored),
-    foreign("bundled", KeyType::Ignored),
-    foreign("config", KeyType::Ignored),
-]);
+])
+.ignoring(&["name", "display_name", "description", "bundled", "config"]);
 
 /// Extension types of goose, with their transport; `None` is not an MCP server.
 const GOOSE_TYPES: [(&str, Option<TransportKind>); 7] = [
@@ -344,9 +331,9 @@ static OPENCODE: TableKeys = foreign_table(&[
     foreign("headers", KeyType::ScalarMap),
     foreign("enabled", KeyType::Flag),
     foreign("disabled", KeyType::Flag),
-    // Read separately, because it has two formats.
-    foreign("timeout", KeyType::Ignored),
-]);
+])
+// Read separately, because it has two formats.
+.ignoring(&["timeout"]);
 
 static OPENCODE_TIMEOUT: TableKeys =
     foreign_table(&[foreign("startup", KeyType::Millis), foreign("request", KeyType::Millis)]);
@@ -403,10 +390,8 @@ static VSCODE: TableKeys = foreign_table(&[
     foreign("url", KeyType::Template),
     foreign("headers", KeyType::ScalarMap),
     foreign("disabled", KeyType::Flag),
-    foreign("gallery", KeyType::Ignored),
-    foreign("version", KeyType::Ignored),
-    foreign("dev", KeyType::Ignored),
-]);
+])
+.ignoring(&["gallery", "version", "dev"]);
 
 /// Reads the config of VS Code.
 pub(super) fn vscode(diagnostics: &Diagnostics<'_>, root: &Node) -> Vec<ServerEntry> {
@@ -454,18 +439,15 @@ static ZED: TableKeys = foreign_table(&[
     foreign("url", KeyType::Template),
     foreign("headers", KeyType::ScalarMap),
     foreign("enabled", KeyType::Flag),
-    foreign("source", KeyType::Ignored),
-    foreign("remote", KeyType::Ignored),
-    foreign("settings", KeyType::Ignored),
-]);
+])
+.ignoring(&["source", "remote", "settings"]);
 
 /// The older format, with a table as command.
 static OLD_ZED: TableKeys = foreign_table(&[
     foreign("command", KeyType::Table(&OLD_ZED_COMMAND)),
     foreign("enabled", KeyType::Flag),
-    foreign("source", KeyType::Ignored),
-    foreign("settings", KeyType::Ignored),
-]);
+])
+.ignoring(&["source", "settings"]);
 
 static OLD_ZED_COMMAND: TableKeys = foreign_table(&[
     alias("path", KeyType::Template, "command"),
