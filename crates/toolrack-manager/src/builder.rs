@@ -12,12 +12,13 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{ClientHandler, Limits};
-use toolrack_config::{Lookup, McpServerConfig, ToolNaming, VariableSource};
+use toolrack_config::{Lookup, McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
 
 use crate::connector::PackageInstaller;
+use crate::environment::Environment;
 use crate::events::EventSender;
 use crate::manager::{CredentialsProvider, McpManager, Shared};
 use crate::snapshot::Snapshot;
@@ -60,7 +61,7 @@ impl Default for ManagerBuilder {
             tool_cache: None,
             ready_wait: Duration::from_secs(5),
             retry_wait: Duration::from_secs(5),
-            lookup: Arc::new(|_: VariableSource, _: &str| Ok(None)),
+            lookup: Arc::new(Environment::from_process()),
             stdio: StdioOptions::default(),
             http: HttpOptions::default(),
             credentials: None,
@@ -85,7 +86,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Resolver of variables in configs, such as `${TOKEN}`. It may block. Without one, no variable has a value.
+    /// Resolver of variables in configs, such as `${TOKEN}`. It may block. The default is the process's
+    /// [`Environment`]. It is asked at each connection, so a changed value takes effect at the next one.
     pub fn lookup(mut self, lookup: Arc<dyn Lookup + Send + Sync>) -> Self {
         self.lookup = lookup;
         self

@@ -40,6 +40,7 @@
 //! | `config_watcher` | applies changes of a config file |
 //! | `events`, `rate_limit` | [`ManagerEvent`] for subscribers; rate limiter for noisy servers |
 //! | `telemetry` | tracing span and events of a call |
+//! | `environment` | [`Environment`]: variables and files for `${…}` |
 //! | `error` | [`ManagerError`], [`Failure`] and its kinds |
 //!
 //! Start with `lifecycle` (what happens to a server), then `supervisor` (who acts on it), then `call` and
@@ -106,6 +107,7 @@ mod call;
 mod config_watcher;
 mod connection_task;
 mod connector;
+mod environment;
 mod error;
 mod events;
 mod in_flight;
@@ -126,6 +128,7 @@ pub use builder::ManagerBuilder;
 pub use call::{CallArguments, CallTarget, ToolCall, ToolResult, render_tool_result};
 pub use config_watcher::{FileWatch, ParseServers};
 pub use connector::{Installation, PackageInstaller, PackageRequest, PreparedServer};
+pub use environment::Environment;
 pub use error::{ErrorKind, Failure, ManagerError, error_chain};
 pub use events::{CallOutcome, ManagerEvent, ManagerEvents};
 pub use in_flight::ClientGuard;

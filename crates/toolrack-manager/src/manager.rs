@@ -75,7 +75,8 @@ pub(crate) struct Shared {
 }
 
 impl McpManager {
-    /// Creates a manager of these servers. None of them is started yet.
+    /// Creates a manager of these servers. None of them is started yet. `${VAR}` in a config is a variable of this
+    /// process, read at each connection.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.

@@ -11,12 +11,12 @@ use tokio::runtime::Handle;
 use toolrack_client::ClientHandler;
 use toolrack_config::{ConfigFile, Diagnostic, Lookup, McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
-use toolrack_manager::{ManagerBuilder, ManagerError};
+use toolrack_manager::{Environment, ManagerBuilder, ManagerError};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_transport::Credentials;
 
-use crate::config_source::{Environment, Selection, load};
+use crate::config_source::{Selection, load};
 use crate::toolrack::Toolrack;
 
 /// Options of a [`Toolrack`]. Made by [`Toolrack::builder`].

@@ -1,15 +1,10 @@
-//! Config source: the config file with the selection of servers, and the environment for `${…}` values.
+//! Config source: the config file with the selection of servers.
 //!
 //! **Invariant:** a file is accepted as a whole or not at all, with all its diagnostics.
-//!
-//! **Invariant:** the environment is read once, when an [`Environment`] is created.
 
-use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::{fmt, io};
 
-use toolrack_config::{ConfigFile, Diagnostic, Lookup, McpServerConfig, VariableSource, read};
+use toolrack_config::{ConfigFile, Diagnostic, McpServerConfig, read};
 use toolrack_platform::read_at_most;
 
 use crate::builder::{OpenError, join_lines};
@@ -78,61 +73,6 @@ fn parse(path: &Path, text: &str) -> Result<(ConfigFile, Vec<Diagnostic>), Vec<D
     Ok((file, warnings))
 }
 
-/// Maximum size of a file that holds a value. Tokens and keys are short.
-const VALUE_LIMIT_BYTES: u64 = 1 << 20;
-
-/// Lookup of process variables and files. It has no secrets.
-#[derive(Clone, Default)]
-pub struct Environment {
-    variables: HashMap<OsString, OsString>,
-    /// Base directory of relative paths.
-    dir: PathBuf,
-}
-
-impl Environment {
-    /// Captures the environment of this process.
-    pub fn from_process() -> Self {
-        Self { variables: std::env::vars_os().collect(), dir: PathBuf::new() }
-    }
-
-    /// Sets the base directory of relative paths in `${file:…}`.
-    #[must_use]
-    pub fn with_base_dir(self, dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), ..self }
-    }
-}
-
-impl Lookup for Environment {
-    fn look_up(&self, source: VariableSource, name: &str) -> Result<Option<String>, String> {
-        let not_text = || "not valid UTF-8".to_owned();
-        match source {
-            VariableSource::Env => match self.variables.get(OsStr::new(name)) {
-                // An error and not "unset": a default would hide the broken value.
-                Some(value) => {
-                    value.to_str().map(|text| Some(text.to_owned())).ok_or_else(not_text)
-                }
-                None => Ok(None),
-            },
-            VariableSource::File => match read_at_most(&self.dir.join(name), VALUE_LIMIT_BYTES) {
-                Ok(text) => Ok(Some(text)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error.to_string()),
-            },
-            VariableSource::Secret => Ok(None),
-        }
-    }
-}
-
-impl fmt::Debug for Environment {
-    /// Omits the values, because many of them are secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Environment")
-            .field("variables", &self.variables.len())
-            .field("dir", &self.dir)
-            .finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,40 +129,5 @@ mod tests {
         assert!(lines.iter().all(|line| line.starts_with("rack.toml:")), "{message}");
         assert!(lines.iter().any(|line| line.starts_with("rack.toml:1:")), "{message}");
         assert!(lines.iter().any(|line| line.starts_with("rack.toml:5:")), "{message}");
-    }
-}
-
-#[cfg(test)]
-mod environment_tests {
-    use std::fs::File;
-    use std::io::Write as _;
-
-    use super::*;
-
-    #[track_caller]
-    fn check(
-        environment: &Environment,
-        source: VariableSource,
-        name: &str,
-        expected: Result<Option<&str>, ()>,
-    ) {
-        let found = environment.look_up(source, name);
-        assert_eq!(found.as_ref().map(Option::as_deref).map_err(|_reason| ()), expected, "{name}");
-    }
-
-    #[test]
-    fn values_come_from_variables_and_files() {
-        let dir = tempfile::tempdir().unwrap();
-        File::create(dir.path().join("token")).unwrap().write_all(b"t0ken\n").unwrap();
-        File::create(dir.path().join("noise")).unwrap().write_all(&[0xff, 0xfe]).unwrap();
-        let variables = HashMap::from([("TOKEN".into(), "s3cret".into())]);
-        let environment = Environment { variables, dir: PathBuf::new() }.with_base_dir(dir.path());
-        check(&environment, VariableSource::Env, "TOKEN", Ok(Some("s3cret")));
-        check(&environment, VariableSource::Env, "OTHER", Ok(None));
-        check(&environment, VariableSource::File, "token", Ok(Some("t0ken\n")));
-        check(&environment, VariableSource::File, "other", Ok(None));
-        check(&environment, VariableSource::File, "noise", Err(()));
-        check(&environment, VariableSource::Secret, "TOKEN", Ok(None));
-        assert!(!format!("{environment:?}").contains("s3cret"));
     }
 }

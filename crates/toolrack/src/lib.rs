@@ -94,7 +94,7 @@
 //! |---|---|
 //! | `toolrack` | [`Toolrack`]: tools, calls, events, shutdown |
 //! | `builder` | [`ToolrackBuilder`], [`OpenError`] |
-//! | `config_source` | config file with the selection of servers; [`Environment`] for `${…}` values |
+//! | `config_source` | config file with the selection of servers |
 //! | `llm_tools` | tool definitions for `OpenAI` and Anthropic |
 //! | [`auth`], [`client`], [`config`], [`http`], [`manager`], [`mcp`], [`service`], [`stdio`], [`transport`] | the crates below |
 //!
@@ -111,7 +111,6 @@ mod llm_tools;
 mod toolrack;
 
 pub use builder::{OpenError, ToolrackBuilder};
-pub use config_source::Environment;
 pub use llm_tools::{to_anthropic, to_openai};
 /// JSON values of arguments and schemas.
 pub use serde_json;
@@ -119,8 +118,8 @@ pub use toolrack::Toolrack;
 pub use toolrack_client::{ClientHandler, McpClient, McpToolDef, McpToolResult};
 pub use toolrack_config::McpServerConfig;
 pub use toolrack_manager::{
-    ConnectionState, ErrorKind, ManagerError, ManagerEvent, ManagerEvents, McpConnection,
-    McpManager, ToolCall, ToolResult, ToolWithServer, error_chain,
+    ConnectionState, Environment, ErrorKind, ManagerError, ManagerEvent, ManagerEvents,
+    McpConnection, McpManager, ToolCall, ToolResult, ToolWithServer, error_chain,
 };
 pub use toolrack_service::{LocalService, McpService};
 pub use toolrack_stdio::init;
