@@ -53,7 +53,7 @@ impl OpenTransport {
         let handler = Arc::clone(&incoming) as Arc<dyn toolrack_transport::IncomingHandler>;
         let transport = connector.open(handler).await.map_err(ConnectError::Transport)?;
         // The transport needs the router to open, so the router learns its transport only now.
-        incoming.set_transport(&transport);
+        incoming.transport.get_or_init(|| Arc::downgrade(&transport));
         options.report_step(ConnectStep::Handshake);
         Ok(Self { transport, incoming })
     }

@@ -33,7 +33,8 @@ const MAX_OPEN_URLS: usize = 64;
 /// Routes the incoming messages of one transport.
 #[derive(Default)]
 pub(crate) struct IncomingRouter {
-    transport: OnceLock<Weak<dyn Transport>>,
+    /// Its request deadlines are extended by progress. Weak, because the transport owns this router.
+    pub(crate) transport: OnceLock<Weak<dyn Transport>>,
     phase: AtomicU8,
     requests: Mutex<VecDeque<IncomingRequest>>,
     /// Wakes the session task, or the handshake before there is one.
@@ -81,11 +82,6 @@ pub(crate) enum ProtocolPhase {
 impl IncomingRouter {
     pub(crate) fn new(server: &str, handler: Option<Arc<dyn ClientHandler>>) -> Self {
         Self { server: server.into(), handler, ..Self::default() }
-    }
-
-    /// Sets the transport, whose request deadlines progress extends. Weak, because the transport owns this router.
-    pub(crate) fn set_transport(&self, transport: &Arc<dyn Transport>) {
-        self.transport.get_or_init(|| Arc::downgrade(transport));
     }
 
     pub(crate) fn set_phase(&self, phase: ProtocolPhase) {

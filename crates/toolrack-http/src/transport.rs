@@ -22,8 +22,9 @@ use toolrack_platform::certificates_from_pem;
 use toolrack_transport::{
     BoxFuture, CANCELLED, CancelledParams, CloseReason, Deadline, IncomingHandler, JsonRpcError,
     MessageRouter, OnCancel, OutgoingRequest, Params, PendingResponse, ProtocolMode, RawJson,
-    RequestError, RequestId, Response, ResponseFuture, Transport, TransportError, TransportKind,
-    TransportStats, await_response, write_notification, write_request, write_response,
+    Redactor, RequestError, RequestId, Response, ResponseFuture, Transport, TransportError,
+    TransportKind, TransportStats, await_response, write_notification, write_request,
+    write_response,
 };
 
 use crate::connect::Connector;
@@ -98,7 +99,7 @@ impl HttpTransport {
         });
         let inner = Arc::new(Inner {
             sender: RequestSender::new(pool, url, options.credentials, headers),
-            router: MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>),
+            router: MessageRouter::new(Arc::clone(&handler) as _, Redactor::default()),
             handler,
             tasks,
             session: Session::new(),

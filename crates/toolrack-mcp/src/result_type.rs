@@ -21,7 +21,8 @@ pub enum ResultType {
 impl ResultType {
     /// Reads the type of a raw result without decoding the rest. Spec 2026-07-28: absent means complete.
     ///
-    /// A result that is not an object counts as complete; decoding it fails later.
+    /// A result that is not an object counts as complete; decoding it fails later. An object that cannot be read may
+    /// be anything.
     pub fn read(raw: &[u8]) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -29,7 +30,11 @@ impl ResultType {
             #[serde(borrow, default, deserialize_with = "present")]
             result_type: Option<&'a RawValue>,
         }
-        let found = decode(raw).ok().and_then(|Members { result_type }| result_type);
+        let found = match decode(raw) {
+            Ok(Members { result_type }) => result_type,
+            Err(_) if raw.trim_ascii_start().starts_with(b"{") => return Self::Other,
+            Err(_) => None,
+        };
         match found.map(RawValue::get) {
             None | Some(r#""complete""#) => Self::Complete,
             Some(r#""input_required""#) => Self::InputRequired,
@@ -70,6 +75,8 @@ mod tests {
     fn non_objects_count_as_complete() {
         check("", ResultType::Complete);
         check("[1]", ResultType::Complete);
-        check(r#"{"resultType":"ta"#, ResultType::Complete);
+        check(r#"{"resultType":"ta"#, ResultType::Other);
+        let repeated = r#"{"resultType":"input_required","resultType":"input_required"}"#;
+        check(repeated, ResultType::Other);
     }
 }

@@ -81,7 +81,7 @@ impl StdioClientTransport {
             LaunchSpec::resolve(definition, &options, &tag).map_err(TransportError::Spawn)?;
         let (process, pipes) = ServerProcess::start(&spec, &options, tag).await?;
         let shared = Arc::new(Shared {
-            router: MessageRouter::new(handler).with_redactor(options.redactor.clone()),
+            router: MessageRouter::new(handler, options.redactor.clone()),
             queue: WriteQueue::new(pipes.stdin, options.max_queued_bytes),
             wakeups: Wakeups::default(),
             close_timeout: options.close_timeout(),

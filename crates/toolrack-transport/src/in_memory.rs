@@ -15,6 +15,7 @@ use crate::encode::{Params, write_notification, write_request, write_response};
 use crate::error::{RequestError, TransportError};
 use crate::json_rpc::{JsonRpcError, RequestId};
 use crate::message_router::MessageRouter;
+use crate::redact::Redactor;
 use crate::timeout::await_response;
 use crate::transport::{
     BoxFuture, CANCELLED, CancelledParams, IncomingHandler, OnCancel, OutgoingRequest,
@@ -40,7 +41,7 @@ pub struct InMemoryPeer {
 
 /// Creates a connected pair. Messages that are not responses go to `handler`.
 pub fn in_memory_pair(handler: Arc<dyn IncomingHandler>) -> (InMemoryTransport, InMemoryPeer) {
-    let router = Arc::new(MessageRouter::new(handler));
+    let router = Arc::new(MessageRouter::new(handler, Redactor::default()));
     let (outgoing, received) = mpsc::channel(CAPACITY);
     (InMemoryTransport { router: Arc::clone(&router), outgoing }, InMemoryPeer { router, received })
 }

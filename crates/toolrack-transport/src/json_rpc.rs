@@ -6,7 +6,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::Error;
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -135,8 +135,8 @@ const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 /// The id that ties a response to its request: a number or a string, as the sender chose.
 ///
 /// We send numbers. Ids of the peer are read leniently (`1.0` is `1`) and returned unchanged.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(untagged, try_from = "IdMember")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(untagged)]
 pub enum RequestId {
     /// An integer. Our own ids are always numbers.
     Number(i64),
@@ -178,30 +178,41 @@ impl fmt::Display for RequestId {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "an integer or a string as id")]
-enum IdMember {
-    Number(i64),
-    Float(f64),
-    Text(Box<str>),
+// Not derived: an untagged enum would first store what is there, which may be a large list.
+impl<'de> Deserialize<'de> for RequestId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(IdVisitor)
+    }
 }
 
-impl TryFrom<IdMember> for RequestId {
-    type Error = &'static str;
+struct IdVisitor;
 
-    fn try_from(member: IdMember) -> Result<Self, Self::Error> {
-        match member {
-            IdMember::Number(number) => Ok(RequestId::Number(number)),
-            IdMember::Float(number) if number.fract() != 0.0 || number.abs() > MAX_EXACT => {
-                Err("the id is not an integer")
-            }
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "checked to be a whole number below 2^53"
-            )]
-            IdMember::Float(number) => Ok(RequestId::Number(number as i64)),
-            IdMember::Text(text) => Ok(RequestId::Text(text)),
+impl Visitor<'_> for IdVisitor {
+    type Value = RequestId;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an integer or a string as id")
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<RequestId, E> {
+        Ok(RequestId::Number(number))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<RequestId, E> {
+        let number = i64::try_from(number);
+        number.map(RequestId::Number).map_err(|_too_large| E::custom("the id is too large"))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<RequestId, E> {
+        if number.fract() != 0.0 || number.abs() > MAX_EXACT {
+            return Err(E::custom("the id is not an integer"));
         }
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number below 2^53")]
+        Ok(RequestId::Number(number as i64))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<RequestId, E> {
+        Ok(RequestId::Text(text.into()))
     }
 }
 

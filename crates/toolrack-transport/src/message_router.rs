@@ -45,21 +45,15 @@ impl MessageRouter {
     /// The maximum number of messages in a batch; the rest is dropped as unreadable.
     pub const MAX_BATCH: usize = 1000;
 
-    /// An open router. Messages that are not responses go to `handler`.
-    pub fn new(handler: Arc<dyn IncomingHandler>) -> Self {
+    /// An open router. Messages that are not responses go to `handler`; `redactor` redacts samples of unreadable lines.
+    pub fn new(handler: Arc<dyn IncomingHandler>, redactor: Redactor) -> Self {
         Self {
             pending: PendingRequests::default(),
             handler,
             counters: TransportCounters::default(),
-            redactor: Redactor::default(),
+            redactor,
             closed: AtomicBool::new(false),
         }
-    }
-
-    /// Redacts samples of unreadable lines with `redactor`.
-    #[must_use]
-    pub fn with_redactor(self, redactor: Redactor) -> Self {
-        Self { redactor, ..self }
     }
 
     /// Fails every request whose deadline has passed, and returns the next deadline and the id of its request. For

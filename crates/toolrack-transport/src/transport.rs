@@ -301,6 +301,9 @@ const SAMPLE_CHARS: usize = 200;
 /// The part of an unreadable line that is sanitized for its sample.
 const SANITIZED_BYTES: usize = 16 << 10;
 
+/// The part of an unreadable line that is redacted: far more than a sample needs, and little enough to search.
+const REDACTED_BYTES: usize = 1 << 20;
+
 /// Unreadable lines after this many are only counted.
 const MAX_SAMPLES: u64 = 16;
 
@@ -347,7 +350,7 @@ impl TransportCounters {
         if before >= MAX_SAMPLES {
             return None;
         }
-        let text = String::from_utf8_lossy(line);
+        let text = String::from_utf8_lossy(line.get(..REDACTED_BYTES).unwrap_or(line));
         // Redacted before the cut, which could leave a part of a secret. The cut is for speed: sanitizing is slow.
         let redacted = redactor.redact(&text);
         let (start, _) = redacted.split_at(redacted.floor_char_boundary(SANITIZED_BYTES));

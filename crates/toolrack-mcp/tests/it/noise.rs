@@ -30,7 +30,7 @@ fn show(bytes: &[u8]) -> usize {
         InputRequired::parse(bytes).is_ok(),
         Elicitation::parse(bytes).is_ok(),
         subscription_id(bytes).is_some(),
-        ResultType::read(bytes) != ResultType::Complete,
+        matches!(ResultType::read(bytes), ResultType::InputRequired | ResultType::Task),
     ]
     .into_iter()
     .filter(|passed| *passed)

@@ -50,7 +50,8 @@ impl IncomingHandler for RecordingHandler {
 #[track_caller]
 fn check(line: &str, expected_response: Option<&str>, expected_calls: &[&str]) {
     let handler = Arc::new(RecordingHandler::default());
-    let router = MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>);
+    let router =
+        MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>, Redactor::default());
     let mut response = router.pending.register(RequestTimeout::unlimited().start()).unwrap();
     router.route(line.as_bytes());
     let waker = std::task::Waker::noop();
@@ -108,7 +109,8 @@ fn other_messages_go_to_the_handler() {
 #[test]
 fn related_request_names_its_request() {
     let handler = Arc::new(RecordingHandler::default());
-    let router = MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>);
+    let router =
+        MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>, Redactor::default());
     for line in [r#"{"id":1,"method":"ping"}"#, r#"{"method":"x"}"#, "oops"] {
         router.route_related(7, &Bytes::from_static(line.as_bytes()));
     }
@@ -134,7 +136,7 @@ fn batch_messages_are_routed_one_by_one() {
 
 #[test]
 fn oversize_response_fails_its_request() {
-    let router = MessageRouter::new(Arc::new(RecordingHandler::default()));
+    let router = MessageRouter::new(Arc::new(RecordingHandler::default()), Redactor::default());
     let mut first = router.pending.register(RequestTimeout::unlimited().start()).unwrap();
     let _second = router.pending.register(RequestTimeout::unlimited().start()).unwrap();
     assert_eq!(
@@ -160,7 +162,8 @@ fn oversize_response_fails_its_request() {
 #[test]
 fn close_is_reported_once_and_last() {
     let handler = Arc::new(RecordingHandler::default());
-    let router = MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>);
+    let router =
+        MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>, Redactor::default());
     router.close(&CloseReason::OutputClosed);
     router.close(&CloseReason::Closed);
     router.route(br#"{"method":"after"}"#);
@@ -171,7 +174,7 @@ fn close_is_reported_once_and_last() {
 proptest! {
     #[test]
     fn no_line_panics_or_closes_the_router(line in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let router = MessageRouter::new(Arc::new(RecordingHandler::default()));
+        let router = MessageRouter::new(Arc::new(RecordingHandler::default()), Redactor::default());
         router.route(&line);
         router.route_owned(&Bytes::from(line));
         prop_assert!(router.pending.register(RequestTimeout::unlimited().start()).is_ok());
