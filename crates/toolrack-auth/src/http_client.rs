@@ -169,7 +169,7 @@ impl HttpClient {
             return Ok(clients);
         }
         let tls = tls_client_config(&self.network.extra_roots)
-            .map_err(|error| unreachable(format_args!("invalid certificate: {error}")))?;
+            .map_err(|error| unreachable(format_args!("TLS settings: {error}")))?;
         let resolver = |policy| PolicyResolver { policy, fixed_address: self.fixed_address };
         let clients = Clients {
             server: client(&self.network, tls.clone(), resolver(None))?,

@@ -255,6 +255,9 @@ impl From<ManagerError> for CliError {
             (ManagerError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
                 format!("enable it with {}", server_command("enable", server))
             }
+            (ManagerError::Call { server, .. }, _) if kind == ErrorKind::NeedsLogin => {
+                format!("log in with {}", server_command("login", server))
+            }
             (ManagerError::Call { .. }, _) | (_, None) => hint(kind, delivery),
             (_, Some(hint)) => hint,
         };
@@ -295,6 +298,7 @@ fn hint(kind: ErrorKind, delivery: Delivery) -> String {
             "the server has responded; request less data, or raise its `max_message_bytes` with ",
             "edit",
         ),
+        (ErrorKind::NeedsLogin, _) => ("log in with ", "login NAME"),
         (ErrorKind::Unsupported, _) => ("list what the server offers with ", "tools"),
         (ErrorKind::Rejected | ErrorKind::InvalidResponse, _) => {
             ("compare the arguments with the tool's schema: ", "tools --schema")
@@ -318,7 +322,9 @@ fn hint(kind: ErrorKind, delivery: Delivery) -> String {
 
 fn relay_hint(cause: ErrorKind, delivery: Delivery) -> String {
     match cause {
-        ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::TooLarge => hint(cause, delivery),
+        ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::TooLarge | ErrorKind::NeedsLogin => {
+            hint(cause, delivery)
+        }
         ErrorKind::InvalidResponse => format!("see its output with {}", command("logs NAME")),
         _ => format!("see {}", command("status")),
     }

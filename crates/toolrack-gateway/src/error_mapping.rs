@@ -137,7 +137,9 @@ pub(crate) fn from_call_error(error: CallError, style: ErrorStyle) -> JsonRpcErr
         ),
         error => {
             let (delivery, cause) = (error.delivery(), call_cause(&error));
-            GatewayErrorData { delivery, cause, hint: None }.into_error(error_chain(&error))
+            let needs_login = cause == ErrorKind::NeedsLogin;
+            let hint = needs_login.then(|| "log in to the server again".to_owned());
+            GatewayErrorData { delivery, cause, hint }.into_error(error_chain(&error))
         }
     }
 }
@@ -233,7 +235,9 @@ mod tests {
         let unauthorized = RequestError::answered(TransportError::Unauthorized(unauthorized));
         check_data(
             call(unauthorized.into()),
-            json!({ "delivery": "answered", "cause": "needs_login" }),
+            json!({
+                "delivery": "answered", "cause": "needs_login", "hint": "log in to the server again",
+            }),
         );
         let large = RequestError::answered(TransportError::Oversize { limit_bytes: 10 });
         check_data(call(large.into()), json!({ "delivery": "answered", "cause": "too_large" }));

@@ -586,8 +586,11 @@ impl IncomingHandler for HandlerGuard {
     }
 
     fn on_close(&self, reason: &CloseReason) {
+        // Dropped after the lock, which its own drop may need.
+        let handler;
         let mut target = self.target.lock();
-        if let Some(handler) = target.take() {
+        handler = target.take();
+        if let Some(handler) = &handler {
             handler.on_close(reason);
         }
     }

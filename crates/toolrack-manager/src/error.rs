@@ -167,6 +167,9 @@ impl ManagerError {
             }
             ManagerError::Ambiguous { .. } => "use one of these names",
             ManagerError::Denied { .. } => "change `allow` or `deny` of the server to use it",
+            ManagerError::Call { .. } if self.kind() == ErrorKind::NeedsLogin => {
+                "log in to the server again"
+            }
             ManagerError::Call { source, .. } if source.delivery() == Delivery::Unknown => {
                 "the server may have run it; check before you retry"
             }

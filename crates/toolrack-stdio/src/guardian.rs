@@ -140,6 +140,10 @@ fn receive_pipes(owner: &UnixStream) -> io::Result<[OwnedFd; 3]> {
 fn receive<T: DeserializeOwned>(owner: &UnixStream) -> io::Result<T> {
     let mut line = Vec::new();
     BufReader::new(owner.take(MAX_MESSAGE_BYTES as u64)).read_until(b'\n', &mut line)?;
+    // The owner was killed within the message, or it is too long.
+    if !line.ends_with(b"\n") {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     Ok(serde_json::from_slice(&line)?)
 }
 
@@ -239,7 +243,8 @@ impl EventLoop {
         if let Some(signal) = signal {
             self.tree.signal(signal);
         }
-        self.timer = Some(now() + wait);
+        // A wait beyond the end of the clock has no end.
+        self.timer = now().checked_add(wait);
     }
 }
 
