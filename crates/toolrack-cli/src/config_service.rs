@@ -9,12 +9,13 @@ use toolrack::Environment;
 use toolrack_auth::Browser;
 use toolrack_http::HttpOptions;
 use toolrack_service::{
-    ConfigInput, ConfigScope, LocalService, McpConfig, McpService as _, ServiceOptions,
+    ConfigInput, ConfigScope, ConfigStore, LoadError, LocalService, McpConfig, McpService as _,
+    ServiceOptions,
 };
 
 use crate::commands::Context;
 use crate::error::{CliError, command};
-use crate::server_selection::{Servers, Warnings};
+use crate::server_selection::{Servers, Warnings, load_error};
 use crate::settings::{self, Settings};
 
 /// Opens the service of this home, runs `work`, and closes the service in any case.
@@ -25,6 +26,12 @@ pub(crate) async fn with_service<T>(
     work: impl AsyncFnOnce(&LocalService) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
     let home = context.settings.home()?;
+    // The service cannot say which command imports a file of another tool.
+    if matches!(config, ConfigInput::File)
+        && let Err(error @ LoadError::Foreign(_)) = ConfigStore::new(home.config_file()).load()
+    {
+        return Err(load_error(error, home.config_file(), &context.settings));
+    }
     let options = ServiceOptions { config, browser, ..service_options(&context.settings)? };
     let service = LocalService::open(home.clone(), options).await.map_err(|error| {
         let hint = format!("fix the config file with {}; nothing was changed", command("edit"));

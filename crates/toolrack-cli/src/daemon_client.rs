@@ -282,7 +282,7 @@ fn not_connected(name: &str, failure: CliError) -> CliError {
     if field.is_some() || message.starts_with(&format!("`{name}` ")) {
         return failure;
     }
-    failure.with_message(format!("`{name}` is not connected: {message}"))
+    failure.with_message(format!("`{name}` is not connected: {message}")).with_login_hint(name)
 }
 
 impl From<DaemonError> for CliError {

@@ -198,6 +198,14 @@ impl CliError {
         self
     }
 
+    /// If the server requires a login, says how.
+    pub(crate) fn with_login_hint(self, server: &str) -> Self {
+        if self.exit_code != ExitCode::Auth {
+            return self;
+        }
+        self.with_hint(format!("log in with {}", server_command("login", server)))
+    }
+
     /// Replaces the hint.
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {

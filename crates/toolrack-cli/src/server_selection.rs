@@ -194,7 +194,7 @@ fn is_missing(error: &LoadError) -> bool {
 }
 
 /// The error of a config file that cannot be used.
-fn load_error(error: LoadError, path: &Path, settings: &Settings) -> CliError {
+pub(crate) fn load_error(error: LoadError, path: &Path, settings: &Settings) -> CliError {
     let is_missing = is_missing(&error);
     let path = path.display().to_string();
     match error {

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a string that YAML could read as something else is quoted.
 
+use serde::de::Error as _;
 use serde_json::value::RawValue;
 use toolrack_mcp::object_members;
 
@@ -50,7 +51,10 @@ fn write_block(
             "[]".to_owned()
         }
         Some(b'{') => {
-            let members = object_members(serde_json::from_str(json)?).unwrap_or_default();
+            // A key that is no text, such as a lone surrogate, has no YAML.
+            let Some(members) = object_members(serde_json::from_str(json)?) else {
+                return Err(serde_json::Error::custom("not an object of texts"));
+            };
             if !members.is_empty() {
                 open(lines);
                 for (key, value) in members {
@@ -96,6 +100,11 @@ mod tests {
     #[track_caller]
     fn check(json: &str, expected: &str) {
         assert_eq!(write(json), expected, "{json}");
+    }
+
+    #[test]
+    fn unreadable_keys_stay_json() {
+        check(r#"{"\ud800": 1, "a": 2}"#, r#"{"\ud800":1,"a":2}"#);
     }
 
     #[test]

@@ -89,11 +89,6 @@ impl ClientBuilder {
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientBuilder")
-            .field("name", &self.name)
-            .field("era", &self.era)
-            .field("known_version", &self.known_version)
-            .field("timeouts", &self.timeouts)
-            .finish_non_exhaustive()
+        f.debug_struct("ClientBuilder").finish_non_exhaustive()
     }
 }

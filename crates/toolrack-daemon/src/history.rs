@@ -430,7 +430,7 @@ impl Db {
              and (?3 is null or tool = ?3) and (?4 is null or outcome = ?4) and time_ms >= ?5 \
              and (not ?7 or outcome <> 'done') order by place desc limit ?6"
         );
-        let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
+        let limit = query.limit.unwrap_or(DEFAULT_LIMIT).min(u32::MAX as usize);
         let mut statement = self.0.prepare(&sql)?;
         let rows = statement.query_map(
             params![

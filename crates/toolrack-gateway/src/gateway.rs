@@ -353,9 +353,10 @@ impl Shared {
             }
             return;
         }
-        let set = timeout(SET_LEVEL_TIMEOUT, client.set_log_level(level)).await;
-        if !matches!(set, Ok(Ok(()))) {
-            tracing::debug!(server = server.name(), ?set, "log level not set");
+        match timeout(SET_LEVEL_TIMEOUT, client.set_log_level(level)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(server = server.name(), %error, "log level not set"),
+            Err(error) => tracing::debug!(server = server.name(), %error, "log level not set"),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! **Invariant:** every message is redacted before it is queued.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -52,7 +53,7 @@ pub(crate) struct MessageQueue {
     pub(crate) subscribers: WeakList<Subscriber>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     /// Messages that were read and kept for replay, then unread ones.
     messages: VecDeque<Bytes>,
@@ -68,6 +69,13 @@ struct State {
     is_finished: bool,
     /// Number of the current reader. Earlier readers get nothing more.
     reader: u64,
+}
+
+impl fmt::Debug for State {
+    /// Without the messages, which are large and belong to the client.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} unread messages, {} lost", self.n_unread(), self.n_lost)
+    }
 }
 
 /// Handle of a reader. The next reader replaces it.

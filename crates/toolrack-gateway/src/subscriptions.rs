@@ -8,6 +8,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -109,8 +110,11 @@ impl Subscriber {
     ) -> Result<(), JsonRpcError> {
         if let Some(slot) = self.begin_subscribe(uri) {
             let counted = CountedSubscription::open(shared, uri, style).await?;
-            // If the client has unsubscribed or disconnected meanwhile, the slot is dropped here, and so uncounts.
+            // Under the lock: `is_used` must not see the slot empty and then without this request.
+            let uris = self.uris.lock();
             slot.get_or_init(|| counted);
+            // If the client has unsubscribed or disconnected meanwhile, the slot is dropped here, and so uncounts.
+            drop(uris);
         }
         Ok(())
     }
@@ -250,11 +254,17 @@ impl ResourceSubscriptions {
 
 /// One client's part in the subscription to a resource at a server. Dropping it uncounts the client, and a background
 /// task unsubscribes at the server if it was the last one.
-#[derive(Debug)]
 pub(crate) struct CountedSubscription {
     shared: Arc<Shared>,
     server: String,
     pub(crate) uri: String,
+}
+
+impl fmt::Debug for CountedSubscription {
+    /// Without `shared`, which has subscriptions of its own.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CountedSubscription({}, {})", self.server, self.uri)
+    }
 }
 
 impl CountedSubscription {

@@ -197,12 +197,6 @@ impl ManagerBuilder {
 
 impl fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManagerBuilder")
-            .field("names", &self.names)
-            .field("tool_cache", &self.tool_cache)
-            .field("stdio", &self.stdio)
-            .field("ready_wait", &self.ready_wait)
-            .field("retry_wait", &self.retry_wait)
-            .finish_non_exhaustive()
+        f.debug_struct("ManagerBuilder").finish_non_exhaustive()
     }
 }

@@ -372,6 +372,9 @@ impl Drop for Supervisor {
         if !std::thread::panicking() {
             self.order.clone().iter().for_each(|name| self.step(name, Event::Stop));
             self.publish();
+        } else {
+            // A client and `shared` refer to each other.
+            self.shared.snapshot.store(Arc::default());
         }
         // Ends all tasks, the event stream and all waits.
         self.shared.stop.cancel();

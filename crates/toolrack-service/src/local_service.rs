@@ -122,14 +122,7 @@ pub enum WatchConfig {
 
 impl fmt::Debug for ServiceOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServiceOptions")
-            .field("agent", &self.agent)
-            .field("autostart", &self.autostart)
-            .field("watch_config", &self.watch_config)
-            .field("names", &self.names)
-            .field("stdio", &self.stdio)
-            .field("ready_wait", &self.ready_wait)
-            .finish_non_exhaustive()
+        f.debug_struct("ServiceOptions").finish_non_exhaustive()
     }
 }
 

@@ -170,11 +170,7 @@ async fn read(path: PathBuf) -> Result<(ConfigFile, Vec<Diagnostic>), OpenError>
 
 impl fmt::Debug for ToolrackBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ToolrackBuilder")
-            .field("path", &self.path)
-            .field("selection", &self.selection)
-            .field("manager", &self.manager)
-            .finish_non_exhaustive()
+        f.debug_struct("ToolrackBuilder").finish_non_exhaustive()
     }
 }
 

@@ -117,11 +117,12 @@ pub(crate) async fn enable(options: EnableOptions, context: &Context) -> Result<
                 })
             };
             let started = spinner.during(context.run_cancellable(starting)).await?;
-            started.inspect_err(|_failure| {
+            started.map_err(|failure: CliError| {
                 printer.note(format_args!(
                     "`{name}` does not start and stays disabled; use `--no-check` to enable it \
                      anyway"
                 ));
+                failure.with_login_hint(name)
             })?;
             format!("enabled `{name}`; check passed")
         };
