@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use toolrack_client::EraChoice;
 
 use crate::args::{Command, DaemonAction};
 use crate::error::CliError;
@@ -77,7 +78,8 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<(), CliError> {
         Command::Serve(options) => Box::pin(serve::serve(options, context)),
         Command::Dashboard(options) => Box::pin(daemon::dashboard(options, context)),
         Command::History(options) => Box::pin(logs::history(options, context)),
-        Command::Demo { legacy } => Box::pin(demo::demo(legacy, context)),
+        Command::Demo { legacy: true } => Box::pin(demo::demo(EraChoice::Legacy, context)),
+        Command::Demo { legacy: false } => Box::pin(demo::demo(EraChoice::Auto, context)),
         Command::Completion { shell } => Box::pin(completion::completion(shell, context)),
         Command::Complete { words } => Box::pin(completion::complete(words, context)),
     };

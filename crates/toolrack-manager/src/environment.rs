@@ -34,12 +34,10 @@ impl Environment {
 impl Lookup for Environment {
     fn look_up(&self, source: VariableSource, name: &str) -> Result<Option<String>, String> {
         match source {
-            VariableSource::Env => match std::env::var(name) {
-                Ok(value) => Ok(Some(value)),
-                Err(std::env::VarError::NotPresent) => Ok(None),
-                // An error and not "unset": a default would hide the broken value.
-                Err(std::env::VarError::NotUnicode(_)) => Err("not valid UTF-8".to_owned()),
-            },
+            // Invalid text is an error and not "unset": a default would hide the broken value.
+            VariableSource::Env => std::env::var_os(name)
+                .map(|value| value.into_string().map_err(|_raw| "not valid UTF-8".to_owned()))
+                .transpose(),
             VariableSource::File => match read_at_most(&self.dir.join(name), VALUE_LIMIT_BYTES) {
                 Ok(text) => Ok(Some(text)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -74,7 +72,7 @@ mod tests {
         File::create(dir.path().join("token")).unwrap().write_all(b"t0ken\n").unwrap();
         File::create(dir.path().join("noise")).unwrap().write_all(&[0xff, 0xfe]).unwrap();
         let environment = Environment::from_process().with_base_dir(dir.path());
-        let path = std::env::var("PATH").unwrap();
+        let path = std::env::var_os("PATH").unwrap().into_string().unwrap();
         check(&environment, VariableSource::Env, "PATH", Ok(Some(&path)));
         check(&environment, VariableSource::Env, "TOOLRACK_NO_SUCH_VARIABLE", Ok(None));
         check(&environment, VariableSource::Env, "NAME=VALUE", Ok(None));

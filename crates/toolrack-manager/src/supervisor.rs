@@ -369,12 +369,12 @@ impl Drop for Supervisor {
     /// is gone stays published as connected.
     fn drop(&mut self) {
         // After a panic the state may be inconsistent, so nothing but the end is published.
-        if !std::thread::panicking() {
+        if std::thread::panicking() {
+            // Without its servers, because a client and `shared` refer to each other.
+            self.shared.snapshot.store(Arc::default());
+        } else {
             self.order.clone().iter().for_each(|name| self.step(name, Event::Stop));
             self.publish();
-        } else {
-            // A client and `shared` refer to each other.
-            self.shared.snapshot.store(Arc::default());
         }
         // Ends all tasks, the event stream and all waits.
         self.shared.stop.cancel();

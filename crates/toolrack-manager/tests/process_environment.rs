@@ -1,5 +1,11 @@
 //! `${VAR}` values come from the process's environment. A program of its own, because it changes that environment.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests and their helpers fail by panicking"
+)]
+
 use serde_json::{Value, json};
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
 use toolrack_manager::{ConnectionState, McpManager};

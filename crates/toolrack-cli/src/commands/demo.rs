@@ -28,8 +28,7 @@ const QUICK: &[(&str, &str)] = &[
 const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60), ("fast", 30, 25)];
 
 /// Starts the demo server, lists and calls its tools, and stops it.
-pub(crate) async fn demo(legacy: bool, context: &Context) -> Result<(), CliError> {
-    let era = if legacy { EraChoice::Legacy } else { EraChoice::Auto };
+pub(crate) async fn demo(era: EraChoice, context: &Context) -> Result<(), CliError> {
     context.run_cancellable(run(era, &context.printer)).await
 }
 
