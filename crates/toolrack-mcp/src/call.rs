@@ -54,13 +54,14 @@ impl Request for CallToolParams<'_> {
         }
         out.extend_from_slice(br#"{"name":""#);
         out.extend_from_slice(name.as_bytes());
-        out.push(b'"');
-        if let Some(arguments) = arguments {
-            out.extend_from_slice(br#","arguments":"#);
-            match arguments {
-                Arguments::Raw(raw) => out.extend_from_slice(raw.get().as_bytes()),
-                Arguments::Value(value) => serde_json::to_writer(&mut *out, value)?,
-            }
+        let Some(arguments) = arguments else {
+            out.extend_from_slice(br#""}"#);
+            return Ok(());
+        };
+        out.extend_from_slice(br#"","arguments":"#);
+        match arguments {
+            Arguments::Raw(raw) => out.extend_from_slice(raw.get().as_bytes()),
+            Arguments::Value(value) => serde_json::to_writer(&mut *out, value)?,
         }
         out.push(b'}');
         Ok(())

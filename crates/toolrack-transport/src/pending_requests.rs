@@ -3,7 +3,7 @@
 //! **Invariant:** an entry lives exactly as long as a caller waits for it. The caller holds a
 //! [`PendingResponse`], and dropping it always removes the entry.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
@@ -219,7 +219,10 @@ impl<A, E: Clone> Future for PendingResponse<'_, A, E> {
         let mut table = self.requests.table.lock();
         let table = &mut *table;
         // No entry: polled again after completion, which callers must not do.
-        let Some(entry) = table.entries.get_mut(&self.id) else { return Poll::Pending };
+        let hash_map::Entry::Occupied(mut occupied) = table.entries.entry(self.id) else {
+            return Poll::Pending;
+        };
+        let entry = occupied.get_mut();
         // A response that arrived before the close is still delivered.
         let outcome = match (entry.response.take(), &table.close_reason) {
             (Some(response), _) => Ok(response),
@@ -233,7 +236,7 @@ impl<A, E: Clone> Future for PendingResponse<'_, A, E> {
                 return Poll::Pending;
             }
         };
-        table.entries.remove(&self.id);
+        occupied.remove();
         self.is_registered = false;
         Poll::Ready(outcome)
     }
