@@ -10,6 +10,7 @@
 
 mod calls;
 mod config_file;
+mod environment;
 mod fixture;
 mod http;
 mod http_reconnect;
