@@ -29,6 +29,9 @@ use crate::options::ShutdownTimeouts;
 use crate::orphan_cleanup::kill_tagged_launch;
 use crate::process::{DesiredState, ProcessState, exec_error, run_cleanup};
 
+/// The size of a read buffer for reports, of which every idle server has one. Reports are short.
+const REPORT_BYTES: usize = 128;
+
 /// The maximum size of a message. The system would not execute a larger launch spec, even though JSON takes up to four
 /// bytes for each of its bytes.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 64 << 20;
@@ -100,7 +103,7 @@ pub(crate) async fn start(
         send_pipes(&socket, pipes).await?;
         let (reader, mut requests) = socket.into_split();
         requests.write_all(&launch).await?;
-        let mut reports = BufReader::new(reader).lines();
+        let mut reports = BufReader::with_capacity(REPORT_BYTES, reader).lines();
         let report = next_report(&mut reports).await?;
         Ok((report, reports, requests))
     });
