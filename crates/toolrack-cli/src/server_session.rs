@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -270,11 +271,15 @@ impl ServerSession {
         loop {
             tokio::select! {
                 outcome = &mut work => {
-                    // The last output of the server belongs before the result or the error.
-                    while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
-                        self.relay(server, spinner, &event);
+                    // The last output of the server belongs before the result or the error. Not with a timeout of
+                    // zero, which takes a millisecond.
+                    loop {
+                        tokio::select! {
+                            biased;
+                            Some(event) = events.next() => self.relay(server, spinner, &event),
+                            () = ready(()) => return outcome,
+                        }
                     }
-                    return outcome;
                 }
                 Some(event) = events.next() => self.relay(server, spinner, &event),
             }
