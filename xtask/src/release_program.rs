@@ -18,18 +18,23 @@ const RUN_LIMIT: Duration = Duration::from_hours(24);
 
 pub(crate) fn bench(root: &Path, words: &[String]) -> Result<ExitCode> {
     // Built separately: together with the bench they would get the features that its peers enable.
-    let (beside, peers): (&[&str], _) = match words.first().map(String::as_str) {
-        Some("cli") => (&["-p", "toolrack-cli"], install::install_peers(root)?),
-        Some("gateway") => {
-            (&["-p", "toolrack-conformance"], install::install_python(root, &install::FASTMCP)?)
+    let bench: &[&str] = &["-p", "toolrack-bench"];
+    let demo_server = &["-p", "toolrack-testkit", "--bin", "demo-server"];
+    let (builds, peers): (&[&[&str]], _) = match words.first().map(String::as_str) {
+        Some("cli") => {
+            (&[&["-p", "toolrack-cli"], demo_server, bench], install::install_peers(root)?)
         }
-        _ => return run(root, &[&["-p", "toolrack-bench"]], "toolrack-bench", words),
+        Some("gateway") => (
+            &[&["-p", "toolrack-conformance"], bench],
+            install::install_python(root, &install::FASTMCP)?,
+        ),
+        _ => return run(root, &[bench], "toolrack-bench", words),
     };
     // The bench reports missing peers and measures the others.
     if let Some(reason) = peers.skipped() {
         crate::print_error(&format!("SKIPPED: peers: {reason}"));
     }
-    run(root, &[beside, &["-p", "toolrack-bench"]], "toolrack-bench", words)
+    run(root, builds, "toolrack-bench", words)
 }
 
 pub(crate) fn reliability(root: &Path, words: &[String]) -> Result<ExitCode> {

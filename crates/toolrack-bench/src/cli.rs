@@ -1,7 +1,5 @@
 //! Command-line arguments.
 
-use std::path::PathBuf;
-
 use clap::{Args, Parser, Subcommand};
 
 use crate::clients::ClientName;
@@ -40,9 +38,6 @@ pub(crate) struct ServeArgs {
     /// Number of tools
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) tools: usize,
-    /// Write the monotonic time of the first byte of input to this file, in nanoseconds
-    #[arg(long, value_name = "FILE")]
-    pub(crate) first_byte: Option<PathBuf>,
 }
 
 #[derive(Debug, PartialEq, Args)]
@@ -188,10 +183,8 @@ mod tests {
 
     #[test]
     fn server_has_ten_tools_by_default() {
-        assert_eq!(parse("serve"), Command::Serve(ServeArgs { tools: 10, first_byte: None }));
-        let first_byte = Some(PathBuf::from("a"));
-        let expected = Command::Serve(ServeArgs { tools: 5000, first_byte });
-        assert_eq!(parse("serve --tools 5000 --first-byte a"), expected);
+        assert_eq!(parse("serve"), Command::Serve(ServeArgs { tools: 10 }));
+        assert_eq!(parse("serve --tools 5000"), Command::Serve(ServeArgs { tools: 5000 }));
     }
 
     #[track_caller]

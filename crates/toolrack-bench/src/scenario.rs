@@ -358,7 +358,8 @@ impl Work {
             ManagerTools | ManagerMemory | ManagerBadNeighbor => &[ClientName::Manager],
             CliNode | CliDemo => &[BareBlock, Toolrack, Mcporter, Inspector],
             CliHelp => &[Toolrack, Mcporter, Inspector],
-            CliWarm | CliFirstByte(_) | CliSize => &[Toolrack],
+            CliFirstByte(_) => &[BareBlock, Toolrack],
+            CliWarm | CliSize => &[Toolrack],
             GatewayHttp(_) | GatewayStdio(_) => &[Direct, Gateway, FastMcp],
             GatewayMemory => &[Gateway],
         }

@@ -21,13 +21,11 @@ use anyhow::Context as _;
 use memchr::memchr;
 use parking_lot::Mutex;
 use rustix::process::{Signal, set_parent_process_death_signal};
-use rustix::time::ClockId;
 use toolrack_testkit::harness;
 
 use self::request::{Arguments, EchoMatcher, Request};
 use self::responses::Escapes;
 use crate::cli::ServeArgs;
-use crate::resource_usage::clock;
 
 /// Duration of a call of `slow`.
 const SLOW: Duration = Duration::from_millis(400);
@@ -41,7 +39,7 @@ const MAX_SLOW_CALLS: usize = 1024;
 
 /// Serves until stdin closes.
 pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
-    let ServeArgs { tools: n_tools, mut first_byte } = args;
+    let ServeArgs { tools: n_tools } = args;
     let mut input =
         File::from(io::stdin().as_fd().try_clone_to_owned().context("cannot open stdin")?);
     let output =
@@ -55,10 +53,6 @@ pub(crate) fn serve(args: ServeArgs) -> anyhow::Result<()> {
         let read = input.read(free)?;
         if read == 0 {
             return Ok(());
-        }
-        if let Some(path) = first_byte.take() {
-            let nanos = clock(ClockId::Monotonic).as_nanos();
-            File::create(path)?.write_all(nanos.to_string().as_bytes())?;
         }
         filled += read;
         let mut rest = buffer.get(..filled).unwrap_or_default();

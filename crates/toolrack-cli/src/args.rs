@@ -706,6 +706,12 @@ pub(crate) fn command() -> clap::Command {
     ))
 }
 
+/// The command-line program with `call` alone, to parse a call. Its help and its errors are those of [`command`].
+pub(crate) fn call_command() -> clap::Command {
+    let call = CallOptions::augment_args(clap::Command::new("call"));
+    GlobalOptions::augment_args(clap::Command::new("toolrack")).subcommand(call)
+}
+
 /// The description of a value, from its doc comment.
 fn description(value: &impl ValueEnum) -> String {
     let value = value.to_possible_value();

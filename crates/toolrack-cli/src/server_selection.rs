@@ -7,10 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{
-    Diagnostic, DiagnosticKind, EnvValue, McpServerConfig, McpTransport, Severity, ToolNaming,
-    did_you_mean, similar_names,
+    ConfigFile, Diagnostic, DiagnosticKind, EnvValue, McpServerConfig, McpTransport, Severity,
+    ToolNaming, did_you_mean, similar_names,
 };
 use toolrack_service::{ConfigInput, ConfigStore, LoadError, StoredConfig};
+use toolrack_stdio::Guardian;
 
 use crate::args::TargetOptions;
 use crate::commands::Context;
@@ -35,6 +36,8 @@ pub(crate) struct Servers {
     /// Base directory of relative `${file:…}` references.
     pub(crate) dir: PathBuf,
     pub(crate) source: ServerSource,
+    /// The guardian of the server that starts first.
+    pub(crate) guardian: Guardian,
 }
 
 /// Where the servers come from.
@@ -62,12 +65,23 @@ impl Servers {
         warnings: Warnings,
         context: &Context,
     ) -> Result<Self, CliError> {
+        Self::select_for(None, target, warnings, context)
+    }
+
+    /// The same, without the other servers if `typed` names a server and one of its items.
+    pub(crate) fn select_for(
+        typed: Option<&str>,
+        target: &TargetOptions,
+        warnings: Warnings,
+        context: &Context,
+    ) -> Result<Self, CliError> {
         if target.is_given() {
             let mut config = ad_hoc(target)?;
             config.startup_timeout = target.startup_timeout.unwrap_or(config.startup_timeout);
             let (names, dir) = (ToolNaming::default(), PathBuf::new());
             let (configs, source) = (vec![config], ServerSource::AdHoc);
-            return Ok(Self { configs, stored: None, names, dir, source });
+            let guardian = Guardian::Auto;
+            return Ok(Self { configs, stored: None, names, dir, source, guardian });
         }
         let Context { settings, printer, .. } = context;
         if warnings != Warnings::None && Path::new(PROJECT_FILE).exists() {
@@ -95,9 +109,15 @@ impl Servers {
         for warning in all.filter(is_shown) {
             printer.note(format_args!("warning: {warning}"));
         }
-        let stored = loaded.map_err(|error| load_error(error, path, settings))?;
+        let mut stored = loaded.map_err(|error| load_error(error, path, settings))?;
+        if let Some(timeout) = target.startup_timeout {
+            stored.file.set_startup_timeout(timeout);
+        }
+        if let Some(typed) = typed {
+            keep_named(&mut stored.file, typed, settings.agent.as_deref());
+        }
         let file = &stored.file;
-        let mut configs = match &settings.agent {
+        let configs = match &settings.agent {
             None => file.resolve_defaults(),
             Some(agent) if file.agents.iter().any(|known| known.id == *agent) => {
                 file.resolve(agent)
@@ -110,11 +130,9 @@ impl Servers {
                 return Err(CliError::unknown(message, hint));
             }
         };
-        for config in &mut configs {
-            config.startup_timeout = target.startup_timeout.unwrap_or(config.startup_timeout);
-        }
         let (names, dir) = (file.names(), path.parent().unwrap_or(Path::new("")).to_owned());
-        Ok(Self { configs, stored: Some(stored), names, dir, source: ServerSource::Configured })
+        let (source, guardian) = (ServerSource::Configured, Guardian::Auto);
+        Ok(Self { configs, stored: Some(stored), names, dir, source, guardian })
     }
 
     /// The configured servers.
@@ -180,12 +198,26 @@ impl Servers {
     pub(crate) fn filter(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
         self.configs.retain(|config| is_wanted(&config.name));
         if let Some(StoredConfig { file, .. }) = &mut self.stored {
-            file.defaults.retain(|entry| is_wanted(&entry.name));
-            for agent in &mut file.agents {
-                agent.mcp.retain(|entry| is_wanted(&entry.name));
-            }
+            retain(file, is_wanted);
         }
         self
+    }
+}
+
+fn retain(file: &mut ConfigFile, is_wanted: impl Fn(&str) -> bool) {
+    file.defaults.retain(|entry| is_wanted(&entry.name));
+    for agent in &mut file.agents {
+        agent.mcp.retain(|entry| is_wanted(&entry.name));
+    }
+}
+
+/// Removes all servers but the one that `typed` names, if it names one of this agent.
+fn keep_named(file: &mut ConfigFile, typed: &str, agent: Option<&str>) {
+    let own = file.agents.iter().filter(|known| Some(known.id.as_str()) == agent);
+    let entries = file.defaults.iter().chain(own.flat_map(|agent| &agent.mcp));
+    let names = entries.map(|entry| entry.name.as_str());
+    if let Some(named) = split_name(typed, names, &SEPARATORS) {
+        retain(file, |server| server == named.server);
     }
 }
 
@@ -318,17 +350,21 @@ impl ResolvedName {
 pub(crate) fn resolve_typed(typed: &str, servers: &Servers) -> Option<ResolvedName> {
     match servers.source {
         ServerSource::AdHoc => Some(ResolvedName::new(servers.names().next()?, typed)),
-        ServerSource::Configured => split_name(typed, servers, &SEPARATORS),
+        ServerSource::Configured => split_name(typed, servers.names(), &SEPARATORS),
     }
 }
 
 /// Resolves a public name.
 pub(crate) fn resolve_public(typed: &str, servers: &Servers) -> Option<ResolvedName> {
     let typed = typed.strip_prefix("mcp__").unwrap_or(typed);
-    split_name(typed, servers, &PUBLIC_SEPARATORS)
+    split_name(typed, servers.names(), &PUBLIC_SEPARATORS)
 }
 
-fn split_name(typed: &str, servers: &Servers, separators: &[&str]) -> Option<ResolvedName> {
+fn split_name<'n>(
+    typed: &str,
+    names: impl Iterator<Item = &'n str>,
+    separators: &[&str],
+) -> Option<ResolvedName> {
     let behind = |name: &str| {
         let rest = typed.strip_prefix(name)?;
         separators
@@ -336,7 +372,7 @@ fn split_name(typed: &str, servers: &Servers, separators: &[&str]) -> Option<Res
             .find_map(|separator| rest.strip_prefix(separator))
             .filter(|item| !item.is_empty())
     };
-    let found = servers.names().filter_map(|name| Some((name, behind(name)?)));
+    let found = names.filter_map(|name| Some((name, behind(name)?)));
     // With servers `db` and `db.prod`, `db.prod.query` belongs to the longer one, as
     // in the manager.
     found.max_by_key(|(name, _)| name.len()).map(|(name, rest)| ResolvedName::new(name, rest))
@@ -462,7 +498,7 @@ mod tests {
     fn servers(source: ServerSource, names: &[&str]) -> Servers {
         let configs = names.iter().map(|name| McpServerConfig::stdio(*name, "x", &[])).collect();
         let (names, dir) = (ToolNaming::default(), PathBuf::new());
-        Servers { configs, stored: None, names, dir, source }
+        Servers { configs, stored: None, names, dir, source, guardian: Guardian::Auto }
     }
 
     #[track_caller]

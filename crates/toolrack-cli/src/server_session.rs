@@ -26,10 +26,10 @@ use toolrack_mcp::Tool;
 use toolrack_service::{
     ConfigInput, ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpStatus, ServiceOptions,
 };
-use toolrack_stdio::{ShutdownTimeouts, StdioOptions};
+use toolrack_stdio::{Guardian, PreparedGuardian, ShutdownTimeouts, StdioOptions};
 use toolrack_transport::RawJson;
 
-use crate::args::RequestOptions;
+use crate::args::{RequestOptions, TargetOptions};
 use crate::commands::Context;
 use crate::daemon_client::{self, Daemon, Status};
 use crate::elicitation::ElicitationHandler;
@@ -136,7 +136,7 @@ impl ServerSession {
                     return Ok(self.manager().reconnect(name).await?);
                 }
             }
-            Ok(self.manager().connect(name, config.clone()).await?)
+            Ok(self.manager().start(name).await?)
         });
         let connection = self.run(name, Some(spinner), connecting).await?;
         match connection.state() {
@@ -327,6 +327,17 @@ impl ServerSession {
     }
 }
 
+/// Starts a guardian ahead for the server of a call, if the call will not go through the daemon: it starts while the
+/// config is read.
+pub(crate) fn prepare_guardian(
+    target: &TargetOptions,
+    context: &Context,
+) -> Result<Guardian, CliError> {
+    let is_local = target.url.is_none()
+        && (target.is_given() || daemon_client::find(&context.settings)?.is_none());
+    Ok(if is_local { Guardian::Prepared(PreparedGuardian::start()?) } else { Guardian::Auto })
+}
+
 /// Opens a session, runs `work`, and closes the session in any case. The daemon is told the request
 /// timeout, if there is one.
 pub(crate) async fn with_session<T>(
@@ -357,7 +368,11 @@ pub(crate) async fn with_session<T>(
         lookup: Some(Arc::new(Environment::from_process().with_base_dir(servers.dir))),
         handler: Some(Arc::new(ElicitationHandler::new(context, request))),
         names: Some(servers.names),
-        stdio: StdioOptions { shutdown: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
+        stdio: StdioOptions {
+            shutdown: SHUTDOWN_TIMEOUTS,
+            guardian: servers.guardian,
+            ..StdioOptions::default()
+        },
         http,
         ..ServiceOptions::default()
     };

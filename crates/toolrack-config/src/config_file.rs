@@ -142,6 +142,14 @@ impl ConfigFile {
         self
     }
 
+    /// Sets the startup timeout of every server.
+    pub fn set_startup_timeout(&mut self, timeout: Duration) {
+        let agents = self.agents.iter_mut().flat_map(|agent| &mut agent.mcp);
+        for entry in self.defaults.iter_mut().chain(agents) {
+            entry.settings.startup_timeout = Some(timeout);
+        }
+    }
+
     /// All entries, of the defaults and of all agents.
     pub fn entries(&self) -> impl Iterator<Item = &ServerEntry> {
         self.defaults.iter().chain(self.agents.iter().flat_map(|agent| &agent.mcp))

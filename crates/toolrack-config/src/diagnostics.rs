@@ -1,7 +1,7 @@
 //! Diagnostics of a config file: collection, source positions, suggestions.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -238,18 +238,20 @@ struct LocationData {
     file: Arc<str>,
     path: String,
     at: Position,
-    fields: BTreeMap<String, Position>,
+    fields: Vec<(Cow<'static, str>, Position)>,
     table: Option<Map<String, Value>>,
 }
 
 impl SourceLocation {
-    pub(crate) fn new(place: Place<'_>, table: Option<Map<String, Value>>) -> Self {
-        let (diagnostics, fields) = (place.diagnostics, place.fields.into_iter());
+    pub(crate) fn new(place: &Place<'_>, table: Option<Map<String, Value>>) -> Self {
+        let diagnostics = place.diagnostics;
+        let position =
+            |(field, at): (&Cow<'static, str>, usize)| (field.clone(), diagnostics.position(at));
         Self(Some(Arc::new(LocationData {
             file: diagnostics.file(),
-            path: place.path,
+            path: place.path.to_string(),
             at: diagnostics.position(place.at),
-            fields: fields.map(|(field, at)| (field, diagnostics.position(at))).collect(),
+            fields: place.fields().map(position).collect(),
             table,
         })))
     }
@@ -280,7 +282,7 @@ impl SourceLocation {
         let written = self.0.as_ref()?;
         let mut path = field;
         loop {
-            if let Some(position) = written.fields.get(path) {
+            if let Some((_, position)) = written.fields.iter().find(|(field, _)| field == path) {
                 return Some(*position);
             }
             match path.rfind(['.', '[']) {

@@ -323,6 +323,10 @@ pub(crate) enum Part<'t> {
 
 /// Splits a template into parts.
 pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
+    // The usual case.
+    if !text.contains("${") && !text.is_empty() {
+        return vec![Part::Literal(text)];
+    }
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
@@ -393,14 +397,16 @@ fn is_variable(name: &str) -> bool {
 
 /// Whether there is a reference.
 pub(crate) fn has_references(text: &str) -> bool {
-    parts(text).iter().any(|part| matches!(part, Part::Reference { .. } | Part::Invalid(_)))
+    text.contains("${")
+        && parts(text).iter().any(|part| matches!(part, Part::Reference { .. } | Part::Invalid(_)))
 }
 
 /// Whether there is a secret reference. One with a default is a setting rather than a secret.
 pub(crate) fn has_secret(text: &str) -> bool {
-    parts(text).iter().any(|part| {
+    let is_secret = |part: &Part<'_>| {
         matches!(part, Part::Reference { source: VariableSource::Secret, default: None, .. })
-    })
+    };
+    text.contains("${") && parts(text).iter().any(is_secret)
 }
 
 /// Escapes references.

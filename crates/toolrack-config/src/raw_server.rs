@@ -1,5 +1,6 @@
 //! Unvalidated server entry, shared by all formats, and its conversion to a valid one.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
@@ -79,7 +80,7 @@ impl<'d> RawServer<'d> {
         }
         // Errors of this entry only: the other entries of the file stay usable.
         let kind = kind.filter(|_| place.diagnostics.n_errors() == before)?;
-        let origin = SourceLocation::new(place, self.table);
+        let origin = SourceLocation::new(&place, self.table);
         let env: HashMap<_, _> = self.env.into_iter().collect();
         let headers: HashMap<_, _> = self.headers.into_iter().collect();
         let transport = match kind {
@@ -164,15 +165,15 @@ impl<'d> RawServer<'d> {
     }
 
     /// Every text with references, with its field and rule.
-    pub(crate) fn texts(&mut self) -> Vec<(String, &mut String, TextRule)> {
-        let mut texts: Vec<(String, &mut String, TextRule)> = Vec::new();
+    pub(crate) fn texts(&mut self) -> Vec<(Cow<'static, str>, &mut String, TextRule)> {
+        let mut texts: Vec<(Cow<'static, str>, &mut String, TextRule)> = Vec::new();
         if let Some(command) = &mut self.command {
             // People copy a whole command line into `command`.
             let rule = if self.args.is_empty() { TextRule::LoneCommand } else { TextRule::Command };
-            texts.push(("command".to_owned(), command, rule));
+            texts.push(("command".into(), command, rule));
         }
         if let Some(url) = &mut self.url {
-            texts.push(("url".to_owned(), url, TextRule::Url));
+            texts.push(("url".into(), url, TextRule::Url));
         }
         let mut lists = vec![("args", &mut self.args)];
         if let Some(package) = &mut self.package {
@@ -180,25 +181,25 @@ impl<'d> RawServer<'d> {
                 PackageKind::Http => TextRule::Url,
                 _ => TextRule::Command,
             };
-            texts.push(("package.identifier".to_owned(), &mut package.identifier, rule));
+            texts.push(("package.identifier".into(), &mut package.identifier, rule));
             lists.push(("package.args", &mut package.args));
             lists.push(("package.runtime_args", &mut package.runtime_args));
         }
         for (key, list) in lists {
-            let field = |n| format!("{key}[{n}]");
+            let field = |n| format!("{key}[{n}]").into();
             let each = list.iter_mut().enumerate();
             texts.extend(each.map(|(n, text)| (field(n), text, TextRule::Any)));
         }
         if let Some(cwd) = &mut self.cwd {
-            texts.push(("cwd".to_owned(), cwd, TextRule::Command));
+            texts.push(("cwd".into(), cwd, TextRule::Command));
         }
         for (name, value) in &mut self.env {
             if let EnvValue::Text(text) = value {
-                texts.push((join("env", name), text, TextRule::Value));
+                texts.push((join("env", name).into(), text, TextRule::Value));
             }
         }
         for (name, value) in &mut self.headers {
-            texts.push((join("headers", name), value, TextRule::Header));
+            texts.push((join("headers", name).into(), value, TextRule::Header));
         }
         texts
     }

@@ -3,7 +3,10 @@
 //! **Invariant:** an error in one key does not prevent reading the others.
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::diagnostics::{DiagnosticKind, Diagnostics, Severity};
@@ -18,12 +21,13 @@ use crate::tree::{Member, Node, Value};
 pub(crate) struct Place<'d> {
     pub(crate) diagnostics: &'d Diagnostics<'d>,
     /// Path to the table, such as `defaults.mcp[0]`.
-    pub(crate) path: String,
+    pub(crate) path: Rc<str>,
     pub(crate) at: usize,
-    /// Position of each key and of its parts, such as `args[1]`. A key with an invalid value has a position
-    /// and no value.
-    pub(crate) fields: BTreeMap<String, usize>,
+    fields: Rc<Locations>,
 }
+
+/// Position of each key and of its parts, such as `args[1]`. A key with an invalid value has a position and no value.
+pub(crate) type Locations = BTreeMap<Cow<'static, str>, usize>;
 
 /// A table with typed values.
 #[derive(Debug)]
@@ -31,7 +35,7 @@ pub(crate) struct TableReader<'d, 'n> {
     pub(crate) node: &'n Node,
     pub(crate) place: Place<'d>,
     /// Values by field, each of the type that its [`KeyType`] names.
-    values: BTreeMap<&'static str, Box<dyn Any>>,
+    values: Vec<(&'static str, Box<dyn Any>)>,
     /// Tables by field; one for [`KeyType::Table`].
     tables: BTreeMap<&'static str, Vec<TableReader<'d, 'n>>>,
 }
@@ -43,9 +47,8 @@ pub(crate) fn read<'d, 'n>(
     path: &str,
     node: &'n Node,
 ) -> TableReader<'d, 'n> {
-    let fields = BTreeMap::new();
-    let place = Place { diagnostics, path: path.to_owned(), at: node.at, fields };
-    let (values, tables) = (BTreeMap::new(), BTreeMap::new());
+    let place = Place { diagnostics, path: path.into(), at: node.at, fields: Rc::default() };
+    let (values, tables) = (Vec::new(), BTreeMap::new());
     let mut fields = TableReader { node, place, values, tables };
     if !node.is_table() {
         let message = format!("must be a table, not {}", node.kind());
@@ -57,7 +60,7 @@ pub(crate) fn read<'d, 'n>(
     };
     for member in node.members().iter().filter(is_set) {
         if scope.keys.iter().all(|key| key.name != member.key) {
-            fields.place.fields.insert(member.key.clone(), member.at);
+            fields.place.locations().insert(member.key.clone().into(), member.at);
             if !scope.ignored.contains(&member.key.as_str()) {
                 report_unknown_key(diagnostics, scope, &join(path, &member.key), member);
             }
@@ -69,20 +72,24 @@ pub(crate) fn read<'d, 'n>(
         let Some(member) = members.rfind(|member| member.key == key.name) else { continue };
         // Before the value is read: a key with an invalid value must not be reported as
         // missing as well.
-        fields.place.fields.entry(key.field.to_owned()).or_insert(member.at);
-        let (path, node) = (join(path, &member.key), &member.value);
-        let locations = &mut fields.place.fields;
+        let locations = fields.place.locations();
+        locations.entry(key.field.into()).or_insert(member.at);
+        let (table, node) = (Path::Table(path), &member.value);
+        let path = Path::Key(&table, &member.key);
         let mut reader = Reader { diagnostics, locations, name: key.field };
         match key.kind {
             KeyType::Table(scope) => {
-                fields.tables.insert(key.field, vec![read(diagnostics, scope, &path, node)]);
+                let table = read(diagnostics, scope, &path.to_string(), node);
+                fields.tables.insert(key.field, vec![table]);
             }
             KeyType::Tables(scope) => {
                 fields.tables.insert(key.field, reader.tables(scope, &path, node));
             }
             kind => {
-                if let Some(value) = reader.value(kind, &path, node) {
-                    fields.values.entry(key.field).or_insert(value);
+                if let Some(value) = reader.value(kind, &path, node)
+                    && fields.values.iter().all(|(field, _)| *field != key.field)
+                {
+                    fields.values.push((key.field, value));
                 }
             }
         }
@@ -124,15 +131,32 @@ pub fn join(path: &str, key: &str) -> String {
     }
 }
 
+/// Path to a value. It is written only into diagnostics.
+enum Path<'p> {
+    Table(&'p str),
+    Key(&'p Path<'p>, &'p str),
+    Index(&'p Path<'p>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Table(path) => f.write_str(path),
+            Path::Key(table, key) => f.write_str(&join(&table.to_string(), key)),
+            Path::Index(list, index) => write!(f, "{list}[{index}]"),
+        }
+    }
+}
+
 struct Reader<'d, 'r> {
     diagnostics: &'d Diagnostics<'d>,
-    locations: &'r mut BTreeMap<String, usize>,
+    locations: &'r mut Locations,
     name: &'static str,
 }
 
 impl<'d> Reader<'d, '_> {
     /// The value of a key that is not a table.
-    fn value(&mut self, kind: KeyType, path: &str, node: &Node) -> Option<Box<dyn Any>> {
+    fn value(&mut self, kind: KeyType, path: &Path<'_>, node: &Node) -> Option<Box<dyn Any>> {
         match kind {
             KeyType::Template => boxed(self.text(path, node)),
             KeyType::Text => boxed(self.full_text(path, node)),
@@ -158,18 +182,18 @@ impl<'d> Reader<'d, '_> {
         }
     }
 
-    fn wrong<T>(&mut self, path: &str, node: &Node, wanted: &str) -> Option<T> {
+    fn wrong<T>(&mut self, path: &Path<'_>, node: &Node, wanted: &str) -> Option<T> {
         let message = format!("must be {wanted}, not {}", node.kind());
-        self.diagnostics.error(DiagnosticKind::WrongType, node.at, path, &message);
+        self.diagnostics.error(DiagnosticKind::WrongType, node.at, &path.to_string(), &message);
         None
     }
 
-    fn invalid<T>(&mut self, path: &str, node: &Node, message: &str) -> Option<T> {
-        self.diagnostics.error(DiagnosticKind::Invalid, node.at, path, message);
+    fn invalid<T>(&mut self, path: &Path<'_>, node: &Node, message: &str) -> Option<T> {
+        self.diagnostics.error(DiagnosticKind::Invalid, node.at, &path.to_string(), message);
         None
     }
 
-    fn text(&mut self, path: &str, node: &Node) -> Option<String> {
+    fn text(&mut self, path: &Path<'_>, node: &Node) -> Option<String> {
         match &node.value {
             Value::Text(text) => Some(text.clone()),
             Value::Integer(number) => {
@@ -180,7 +204,7 @@ impl<'d> Reader<'d, '_> {
         }
     }
 
-    fn scalar(&mut self, path: &str, node: &Node) -> Option<String> {
+    fn scalar(&mut self, path: &Path<'_>, node: &Node) -> Option<String> {
         match &node.value {
             // Other tools accept `"PORT": 8080` in `env`.
             Value::Integer(number) => Some(number.to_string()),
@@ -190,7 +214,7 @@ impl<'d> Reader<'d, '_> {
         }
     }
 
-    fn full_text(&mut self, path: &str, node: &Node) -> Option<String> {
+    fn full_text(&mut self, path: &Path<'_>, node: &Node) -> Option<String> {
         let text = self.text(path, node)?;
         if text.trim().is_empty() {
             self.invalid(path, node, "must not be empty")
@@ -199,7 +223,7 @@ impl<'d> Reader<'d, '_> {
         }
     }
 
-    fn time(&mut self, path: &str, node: &Node) -> Option<Duration> {
+    fn time(&mut self, path: &Path<'_>, node: &Node) -> Option<Duration> {
         match &node.value {
             Value::Text(text) => match duration::parse_duration(text) {
                 Ok(time) => Some(time),
@@ -215,7 +239,7 @@ impl<'d> Reader<'d, '_> {
     }
 
     /// `Some(None)` is "never".
-    fn time_or_never(&mut self, path: &str, node: &Node) -> Option<Option<Duration>> {
+    fn time_or_never(&mut self, path: &Path<'_>, node: &Node) -> Option<Option<Duration>> {
         match &node.value {
             Value::Text(text) if text.trim() == "never" => Some(None),
             Value::Text(_) | Value::Integer(_) => self.time(path, node).map(Some),
@@ -225,7 +249,7 @@ impl<'d> Reader<'d, '_> {
 
     /// A bare number in the unit of its tool. Zero and below mean "no limit" in most tools; we have no such
     /// setting and use our default.
-    fn number(&mut self, path: &str, node: &Node, unit: Duration) -> Option<Duration> {
+    fn number(&mut self, path: &Path<'_>, node: &Node, unit: Duration) -> Option<Duration> {
         let number = match node.value {
             #[expect(clippy::cast_precision_loss, reason = "nobody waits that long")]
             Value::Integer(number) => number as f64,
@@ -239,13 +263,18 @@ impl<'d> Reader<'d, '_> {
                 // A warning only: the file works in its own tool, and the rest of the server
                 // can be imported.
                 let message = format!("{message}; using the default");
-                self.diagnostics.warn(DiagnosticKind::Invalid, node.at, path, &message);
+                self.diagnostics.warn(
+                    DiagnosticKind::Invalid,
+                    node.at,
+                    &path.to_string(),
+                    &message,
+                );
                 None
             }
         }
     }
 
-    fn count(&mut self, path: &str, node: &Node) -> Option<usize> {
+    fn count(&mut self, path: &Path<'_>, node: &Node) -> Option<usize> {
         let Value::Integer(number) = node.value else {
             return self.wrong(path, node, "an integer");
         };
@@ -255,23 +284,23 @@ impl<'d> Reader<'d, '_> {
         }
     }
 
-    fn word(&mut self, words: &[&str], path: &str, node: &Node) -> Option<String> {
+    fn word(&mut self, words: &[&str], path: &Path<'_>, node: &Node) -> Option<String> {
         let text = self.text(path, node)?;
         if words.contains(&text.as_str()) {
             return Some(text);
         }
         let listed = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
         let message = format!("`{text}` is not one of {listed}");
-        self.diagnostics.error(DiagnosticKind::Invalid, node.at, path, &message);
-        self.diagnostics.suggest(path, suggest(&text, words.iter().copied()));
+        self.diagnostics.error(DiagnosticKind::Invalid, node.at, &path.to_string(), &message);
+        self.diagnostics.suggest(&path.to_string(), suggest(&text, words.iter().copied()));
         None
     }
 
     fn list<T>(
         &mut self,
-        path: &str,
+        path: &Path<'_>,
         node: &Node,
-        mut each: impl FnMut(&mut Self, &str, &Node) -> Option<T>,
+        mut each: impl FnMut(&mut Self, &Path<'_>, &Node) -> Option<T>,
     ) -> Option<Vec<T>> {
         let Value::List(nodes) = &node.value else {
             return self.wrong(path, node, "a list of strings");
@@ -280,41 +309,46 @@ impl<'d> Reader<'d, '_> {
         for (index, node) in nodes.iter().enumerate() {
             // Each item has a place of its own: diagnostics after interpolation look it up
             // by this name.
-            self.locations.insert(format!("{}[{index}]", self.name), node.at);
+            self.locations.insert(format!("{}[{index}]", self.name).into(), node.at);
             // An invalid item is reported and left out; the others are still checked.
-            items.extend(each(self, &format!("{path}[{index}]"), node));
+            items.extend(each(self, &Path::Index(path, index), node));
         }
         Some(items)
     }
 
     fn map<T>(
         &mut self,
-        path: &str,
+        path: &Path<'_>,
         node: &Node,
-        mut each: impl FnMut(&mut Self, &str, &Node) -> Option<T>,
+        mut each: impl FnMut(&mut Self, &Path<'_>, &Node) -> Option<T>,
     ) -> Option<Vec<(String, T)>> {
         let Value::Table(members) = &node.value else {
             return self.wrong(path, node, "a table of strings");
         };
         let mut items = Vec::with_capacity(members.len());
         for member in members {
-            self.locations.insert(join(self.name, &member.key), member.at);
-            let value = each(self, &join(path, &member.key), &member.value);
+            self.locations.insert(join(self.name, &member.key).into(), member.at);
+            let value = each(self, &Path::Key(path, &member.key), &member.value);
             items.extend(value.map(|value| (member.key.clone(), value)));
         }
         Some(items)
     }
 
-    fn env(&mut self, path: &str, node: &Node) -> Option<EnvValue> {
+    fn env(&mut self, path: &Path<'_>, node: &Node) -> Option<EnvValue> {
         if !node.is_table() {
             return self.text(path, node).map(EnvValue::Text);
         }
-        let mut fields = read(self.diagnostics, &SECRET, path, node);
+        let mut fields = read(self.diagnostics, &SECRET, &path.to_string(), node);
         let required = fields.take("required").unwrap_or(true);
         match (fields.take("secret_ref"), fields.take("value")) {
             (Some(_), Some(_)) => {
                 let message = "has both `secret_ref` and `value`; remove one of them";
-                self.diagnostics.error(DiagnosticKind::Conflict, node.at, path, message);
+                self.diagnostics.error(
+                    DiagnosticKind::Conflict,
+                    node.at,
+                    &path.to_string(),
+                    message,
+                );
                 None
             }
             (Some(secret_ref), None) => Some(EnvValue::Secret { secret_ref, required }),
@@ -324,7 +358,12 @@ impl<'d> Reader<'d, '_> {
             (None, None) if fields.place.has("secret_ref") || fields.place.has("value") => None,
             (None, None) => {
                 let message = "must have `secret_ref`, the name of a secret";
-                self.diagnostics.error(DiagnosticKind::Missing, node.at, path, message);
+                self.diagnostics.error(
+                    DiagnosticKind::Missing,
+                    node.at,
+                    &path.to_string(),
+                    message,
+                );
                 None
             }
         }
@@ -333,13 +372,14 @@ impl<'d> Reader<'d, '_> {
     fn tables<'n>(
         &mut self,
         scope: &TableKeys,
-        path: &str,
+        path: &Path<'_>,
         node: &'n Node,
     ) -> Vec<TableReader<'d, 'n>> {
         let Value::List(nodes) = &node.value else {
             let wanted = format!("a list of tables; write `[[{path}]]`");
             return self.wrong(path, node, &wanted).unwrap_or_default();
         };
+        let path = path.to_string();
         let each = |(index, node): (usize, &'n Node)| {
             read(self.diagnostics, scope, &format!("{path}[{index}]"), node)
         };
@@ -352,6 +392,16 @@ fn boxed<T: Any>(value: Option<T>) -> Option<Box<dyn Any>> {
 }
 
 impl Place<'_> {
+    /// The positions of all fields, to change them.
+    pub(crate) fn locations(&mut self) -> &mut Locations {
+        Rc::make_mut(&mut self.fields)
+    }
+
+    /// Every field and its position.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&Cow<'static, str>, usize)> {
+        self.fields.iter().map(|(field, at)| (field, *at))
+    }
+
     /// Whether the field is present, even with an invalid value.
     pub(crate) fn has(&self, field: &str) -> bool {
         self.fields.contains_key(field)
@@ -392,8 +442,9 @@ impl Place<'_> {
 impl<'d, 'n> TableReader<'d, 'n> {
     /// Takes the value of a field, if its key has this type.
     pub(crate) fn take<T: Any>(&mut self, field: &str) -> Option<T> {
-        self.values.get(field).filter(|value| value.is::<T>())?;
-        Some(*self.values.remove(field)?.downcast().ok()?)
+        let is_asked = |(known, value): &(&str, Box<dyn Any>)| *known == field && value.is::<T>();
+        let index = self.values.iter().position(is_asked)?;
+        Some(*self.values.swap_remove(index).1.downcast().ok()?)
     }
 
     pub(crate) fn table(&mut self, field: &str) -> Option<TableReader<'d, 'n>> {

@@ -98,9 +98,9 @@ fn server<'d>(fields: &mut TableReader<'d, '_>) -> RawServer<'d> {
         _ => TransportKind::Http,
     });
     if let Some(package) = fields.table("package") {
-        let locations = package.place.fields.iter();
-        let locations = locations.map(|(field, at)| (format!("package.{field}"), *at));
-        server.place.fields.extend(locations);
+        let fields = package.place.fields();
+        let fields = fields.map(|(field, at)| (format!("package.{field}").into(), at));
+        server.place.locations().extend(fields);
         server.package = self::package(package);
     }
     server

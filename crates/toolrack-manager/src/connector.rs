@@ -7,6 +7,7 @@
 //! the caller of an open has stopped waiting.
 //! **Invariant:** `Debug` shows no argument and no value of a variable or header.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use toolrack_client::{Connector, HttpConnector, StdioConnector};
 use toolrack_config::{
     Diagnostic, DiagnosticKind, McpServerConfig, Package, Pin, Resolved, ResolvedTransport,
-    interpolate,
+    VariableSource, interpolate,
 };
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{CleanupCommand, EnvInheritance, McpServerDef, StdioOptions};
@@ -54,9 +55,14 @@ pub(crate) async fn resolve(
         let hint = format!("remove `{key}` from the server's config to run it without");
         return Err(Failure::new(ErrorKind::BadConfig, reason).with_hint(hint));
     }
-    let (config, lookup) = (Arc::clone(config), Arc::clone(&settings.lookup));
-    // A lookup may read files or wait for a keyring, which must not block the runtime.
-    let resolved = tokio::task::spawn_blocking(move || interpolate(&config, &*lookup)).await;
+    let resolved = match interpolate_without_lookup(config) {
+        Some(resolved) => Ok(resolved),
+        None => {
+            let (config, lookup) = (Arc::clone(config), Arc::clone(&settings.lookup));
+            // A lookup may read files or wait for a keyring, which must not block the runtime.
+            tokio::task::spawn_blocking(move || interpolate(&config, &*lookup)).await
+        }
+    };
     match resolved {
         Ok(Ok(resolved)) => {
             register_header_secrets(&resolved, &settings.stdio.redactor);
@@ -68,6 +74,18 @@ pub(crate) async fn resolve(
             Err(Failure::new(ErrorKind::Internal, reason))
         }
     }
+}
+
+/// Resolves a config that needs no lookup; `None` for others.
+fn interpolate_without_lookup(
+    config: &McpServerConfig,
+) -> Option<Result<ResolvedTransport, Vec<Diagnostic>>> {
+    let is_needed = Cell::new(false);
+    let resolved = interpolate(config, &|_source: VariableSource, _name: &str| {
+        is_needed.set(true);
+        Ok(None)
+    });
+    (!is_needed.get()).then_some(resolved)
 }
 
 /// Adds the variables in headers to the redactor. A value in a header is a credential, even if it comes from the

@@ -429,7 +429,10 @@ impl Shared {
     /// Operation that adds a server or changes its config. Reads its cached tools on the blocking pool.
     async fn upsert_operation(&self, config: McpServerConfig) -> Operation {
         let config = Arc::new(config);
-        let Some(cache) = self.tool_cache.clone() else {
+        // A server with this config has loaded them already.
+        let is_known = |known: &Arc<McpConnection>| known.config == config;
+        let is_known = self.snapshot.load().server(&config.name).is_ok_and(is_known);
+        let Some(cache) = self.tool_cache.clone().filter(|_| !is_known) else {
             return Operation::Upsert(config, CachedTools::default());
         };
         let cached_config = Arc::clone(&config);

@@ -425,7 +425,8 @@ impl ServerRecord {
     ) -> Event {
         // A changed filter or timeout does not end the connection, so calls in flight
         // survive the edit.
-        let is_same_transport = fingerprint(&self.current.config) == fingerprint(&config);
+        let known = &self.current.config;
+        let is_same_transport = *known == config || fingerprint(known) == fingerprint(&config);
         let policy = policy(&config);
         let current = Arc::make_mut(&mut self.current);
         let denied_at_runtime = std::mem::take(&mut current.filter.denied_at_runtime);

@@ -19,6 +19,7 @@ use std::io::{BufRead as _, BufReader, IoSliceMut, Read as _, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,7 @@ use crate::launch_spec::LaunchSpec;
 use crate::process::exit_status;
 use crate::shutdown::{Action, Event, Shutdown};
 use crate::sys;
-pub(crate) use protocol::{GuardedProcess, start};
+pub(crate) use protocol::{GuardedProcess, GuardianConnection};
 use protocol::{MAX_MESSAGE_BYTES, Report, encode};
 
 /// The argument that starts a program as guardian.
@@ -53,9 +54,10 @@ pub(crate) fn init() {
     READY.store(true, Ordering::Release);
 }
 
-/// Whether this program can be started as guardian.
-pub(crate) fn is_ready() -> bool {
-    READY.load(Ordering::Acquire)
+/// Our own program, if it can be started as guardian. This link leads to it even if the file was replaced or deleted
+/// meanwhile.
+pub(crate) fn own_program() -> Option<&'static Path> {
+    READY.load(Ordering::Acquire).then(|| Path::new("/proc/self/exe"))
 }
 
 /// How long the cleanup command may run. The owner does not wait that long.

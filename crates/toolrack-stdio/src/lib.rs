@@ -19,6 +19,7 @@
 //! | `shutdown` | shutdown state machine: close stdin, SIGTERM, SIGKILL |
 //! | `guardian` | the guardian process: event loop and process tree |
 //! | `guardian::protocol` | guardian protocol, and the owner's side of it |
+//! | `prepared_guardian` | [`PreparedGuardian`]: a guardian that is started ahead |
 //! | `orphan_cleanup` | process tags; kills processes whose owner has crashed |
 //! | `run_command` | runs a command to completion |
 //! | `sys` | the only `unsafe` code |
@@ -58,6 +59,7 @@ mod launch_spec;
 mod line_decoder;
 mod options;
 mod orphan_cleanup;
+mod prepared_guardian;
 mod process;
 mod run_command;
 mod shutdown;
@@ -71,6 +73,7 @@ pub use compat::{Incoming, StdioTransport};
 pub use launch_spec::{EnvInheritance, find_program};
 pub use options::{CleanupCommand, Guardian, McpServerDef, ShutdownTimeouts, StdioOptions};
 pub use orphan_cleanup::{is_orphaned, kill_orphans, new_process_tag};
+pub use prepared_guardian::PreparedGuardian;
 pub use run_command::{CommandOutput, RunOptions, run_command};
 pub use transport::StdioClientTransport;
 

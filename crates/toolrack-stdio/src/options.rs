@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use toolrack_transport::Redactor;
 
 use crate::launch_spec::EnvInheritance;
+use crate::prepared_guardian::PreparedGuardian;
 
 /// The part of the close timeout for SIGKILL and its report.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -68,6 +69,8 @@ pub enum Guardian {
     Auto,
     /// This program, which has to be a guardian: `toolrack-guard`, or a program that calls `init`.
     Program(PathBuf),
+    /// A guardian that was started ahead. The first server takes it; for others this means `Auto`.
+    Prepared(PreparedGuardian),
     /// No guardian. Only the server's process group is ended, and only while we run.
     None,
 }

@@ -8,8 +8,6 @@ use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-#[cfg(target_os = "linux")]
-use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
@@ -20,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use toolrack_transport::{ExitStatus, SpawnError, TransportError, deadline_after};
 
 #[cfg(target_os = "linux")]
-use crate::guardian::{self, GuardedProcess};
+use crate::guardian::{self, GuardedProcess, GuardianConnection};
 use crate::launch_spec::LaunchSpec;
 #[cfg(target_os = "linux")]
 use crate::options::Guardian;
@@ -77,8 +75,8 @@ impl ServerProcess {
     ) -> Result<(Self, Pipes), TransportError> {
         let (pipes, theirs) = open_pipes()?;
         #[cfg(target_os = "linux")]
-        if let Some(program) = guardian_program(&options.guardian) {
-            let process = guardian::start(&program, spec, theirs, tag).await?;
+        if let Some(guardian) = open_guardian(&options.guardian).map_err(guardian_error)? {
+            let process = guardian.start_server(spec, theirs, tag).await?;
             return Ok((ServerProcess::Guarded(process), pipes));
         }
         Ok((ServerProcess::Group(start_group(spec, theirs)?), pipes))
@@ -107,15 +105,25 @@ impl ServerProcess {
     }
 }
 
-/// The program to start as guardian, if any.
+/// The guardian of a new server, if it gets one.
 #[cfg(target_os = "linux")]
-fn guardian_program(guardian: &Guardian) -> Option<PathBuf> {
-    match guardian {
+fn open_guardian(guardian: &Guardian) -> io::Result<Option<GuardianConnection>> {
+    let program = match guardian {
         Guardian::None => None,
-        Guardian::Program(program) => Some(program.clone()),
-        // This link leads to our own executable even if the file was replaced or deleted meanwhile.
-        Guardian::Auto => guardian::is_ready().then(|| PathBuf::from("/proc/self/exe")),
-    }
+        Guardian::Program(program) => Some(program.as_path()),
+        Guardian::Auto => guardian::own_program(),
+        Guardian::Prepared(prepared) => match prepared.take() {
+            Some(connection) => return Ok(Some(connection)),
+            None => guardian::own_program(),
+        },
+    };
+    program.map(GuardianConnection::open).transpose()
+}
+
+/// The error of a guardian that does not start or does not respond.
+#[cfg(target_os = "linux")]
+pub(crate) fn guardian_error(error: io::Error) -> TransportError {
+    TransportError::Spawn(SpawnError::Guardian(error))
 }
 
 fn open_pipes() -> io::Result<(Pipes, [OwnedFd; 3])> {

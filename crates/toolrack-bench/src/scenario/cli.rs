@@ -40,7 +40,9 @@ pub(crate) fn run(client: ClientName, job: &Job) -> anyhow::Result<Report> {
         }
         Work::CliSize => return measure_size(),
         Work::CliWarm => return measure_warm(n_starts),
-        Work::CliFirstByte(n_servers) => return measure_first_byte(n_starts, n_servers),
+        Work::CliFirstByte(n_servers) => {
+            return measure_first_byte(client, n_starts, n_servers);
+        }
         other => bail!("{other:?} is not a command-line scenario"),
     };
     if client == ClientName::BareBlock {
@@ -183,31 +185,33 @@ fn measure_warm(n_starts: usize) -> anyhow::Result<Report> {
 const FIRST_BYTE_STARTS: usize = 10;
 
 /// Time from the start of `toolrack call` until the called server reads its first byte. The others are configured
-/// and not called.
-fn measure_first_byte(n_starts: usize, n_servers: usize) -> anyhow::Result<Report> {
-    let program = json!(std::env::current_exe()?);
+/// and not called. For comparison the same time without `toolrack`, which is the start of the server alone.
+fn measure_first_byte(
+    client: ClientName,
+    n_starts: usize,
+    n_servers: usize,
+) -> anyhow::Result<Report> {
+    let call = CliCall::on_demo_server()?;
+    let server = toolrack_testkit::program("demo-server");
     let mut millis = Vec::new();
     // The first run loads the program into the page cache and is not counted.
     for n in 0..=n_starts * FIRST_BYTE_STARTS {
         let home = tempfile::tempdir()?;
         let noted = home.path().join("first-byte");
-        let mut config = File::create(home.path().join("toolrack.toml"))?;
-        for number in 0..n_servers {
-            // Strings and arrays of JSON are valid TOML.
-            let args = match number {
-                0 => json!(["serve", "--first-byte", noted]),
-                _ => json!(["serve"]),
-            };
-            writeln!(
-                config,
-                "[[defaults.mcp]]\nname = \"server-{number}\"\ntransport = \"stdio\"\n\
-                 command = {program}\nargs = {args}\n"
-            )?;
-        }
-        let mut command = harness::command(cli_programs::toolrack_path()?);
-        command.args(["call", "server-0.echo", "pattern=x"]);
+        write_config(home.path(), &server, &noted, n_servers)?;
         let started = clock(ClockId::Monotonic);
-        Run::timed(with_home(&mut command, home.path()), "quick brown fox")?;
+        if client == ClientName::BareBlock {
+            let mut command = harness::command(&server);
+            command.arg("--first-byte").arg(&noted).stdin(Stdio::piped()).stdout(Stdio::null());
+            let mut running = command.spawn()?;
+            running.stdin.take().context("no stdin")?.write_all(INITIALIZE)?;
+            running.wait()?;
+        } else {
+            let mut command = harness::command(cli_programs::toolrack_path()?);
+            let tool = format!("server-0.{}", call.tool);
+            command.args(["call", &tool]).args(call.key_value_args());
+            Run::timed(with_home(&mut command, home.path()), call.expected_output)?;
+        }
         let read = fs::read_to_string(noted).context("the server was not called")?;
         let took = Duration::from_nanos(read.parse()?).saturating_sub(started);
         if n > 0 {
@@ -216,6 +220,22 @@ fn measure_first_byte(n_starts: usize, n_servers: usize) -> anyhow::Result<Repor
     }
     let p95 = quantile(&millis, 0.95).context("nothing was measured")?;
     Ok(Report::from([(m::MILLIS, median_of(&millis)?), (m::P95_MILLIS, p95)]))
+}
+
+/// A config file of servers, of which the first one notes the time of its first byte.
+fn write_config(home: &Path, server: &Path, noted: &Path, n_servers: usize) -> anyhow::Result<()> {
+    let mut config = File::create(home.join("toolrack.toml"))?;
+    for number in 0..n_servers {
+        // Strings and arrays of JSON are valid TOML.
+        let args = if number == 0 { json!(["--first-byte", noted]) } else { json!([]) };
+        let program = json!(server);
+        writeln!(
+            config,
+            "[[defaults.mcp]]\nname = \"server-{number}\"\ntransport = \"stdio\"\n\
+             command = {program}\nargs = {args}\n"
+        )?;
+    }
+    Ok(())
 }
 
 fn spawn(command: &mut Command) -> anyhow::Result<Child> {

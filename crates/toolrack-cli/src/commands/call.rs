@@ -17,7 +17,7 @@ use crate::error::{CliError, ExitCode};
 use crate::printer::{Output, Printer};
 use crate::render_content::{self, Files};
 use crate::server_selection::{self, ResolvedName, Servers, Warnings};
-use crate::server_session::{ServerSession, unlisted_hint, with_session};
+use crate::server_session::{ServerSession, prepare_guardian, unlisted_hint, with_session};
 use crate::settings::StreamKind;
 use crate::tool_args::call_expr::{self, Members};
 use crate::tool_args::coerce::{build_arguments, signature};
@@ -44,19 +44,20 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
         context.printer.note("type the arguments as JSON, then press Ctrl-D");
     }
     let (args, words) = (options.args.clone(), options.arguments.clone());
+    let reads_files =
+        words.iter().chain(&args).any(|text| text.contains("=@") || text.starts_with('@'));
+    let collect = move || collect_arguments(args.as_deref(), &words, members);
     // Before any server starts: a missing file or invalid JSON should not cost a start.
     let mut typed =
-        context.blocking(move || collect_arguments(args.as_deref(), &words, members)).await?;
+        if reads_stdin || reads_files { context.blocking(collect).await? } else { collect()? };
     typed.is_unchecked = options.no_check;
-    let servers = Servers::select(&options.target, Warnings::Usual, context)?;
+    let guardian = prepare_guardian(&options.target, context)?;
+    // Only the named server, so that no other one is asked or started.
+    let mut servers = Servers::select_for(Some(name), &options.target, Warnings::Usual, context)?;
+    servers.guardian = guardian;
     let named = server_selection::resolve_typed(name, &servers);
     let guessed = server_selection::resolve_public(name, &servers)
         .or_else(|| server_selection::resolve_single(name, &servers));
-    // Only the named server, so that no other one is asked or started.
-    let servers = match &named {
-        Some(named) => servers.filter(|server| server == named.server),
-        None => servers,
-    };
     with_session(servers, &options.request, context, async |session: &ServerSession| {
         let mut target = match named {
             // The name says which server it is, so its tools are listed when it is connected. Behind

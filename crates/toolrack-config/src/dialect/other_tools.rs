@@ -48,7 +48,7 @@ fn servers<'d>(
             server.name.clone_from(&member.key);
             server.place.at = member.at;
             // The name is the key of the map, so a diagnostic about it points there.
-            server.place.fields.insert("name".to_owned(), member.at);
+            server.place.locations().insert("name".into(), member.at);
             entries.extend(server.accept());
         }
     }
@@ -79,7 +79,7 @@ fn add_variables(
     let names: Vec<String> = fields.take(key).unwrap_or_default();
     for (n, name) in names.into_iter().enumerate() {
         let at = fields.place.location(&format!("{key}[{n}]"));
-        server.place.fields.insert(join("env", &name), at);
+        server.place.locations().insert(join("env", &name).into(), at);
         let value = value(&name);
         server.env.push((name, value));
     }
@@ -198,7 +198,7 @@ fn mcp_server<'d>(
     server.transport = transport_kind(&mut fields);
     // Some tools write an empty command beside a URL.
     if server.url.is_some() && server.command.take_if(|command| command.is_empty()).is_some() {
-        server.place.fields.remove("command");
+        server.place.locations().remove("command");
     }
     let settings = &mut server.settings;
     let is_number = node.get("timeout").is_some_and(|timeout| timeout.text().is_none());
@@ -244,13 +244,13 @@ pub(super) fn codex(diagnostics: &Diagnostics<'_>, root: &Node) -> Vec<ServerEnt
         add_variables(&mut server, &mut fields, "env_vars", value);
         if let Some(name) = fields.take::<String>("bearer_token_env_var") {
             let at = fields.place.location("bearer_token_env_var");
-            server.place.fields.insert("headers.Authorization".to_owned(), at);
+            server.place.locations().insert("headers.Authorization".into(), at);
             server.headers.push(("Authorization".to_owned(), format!("Bearer ${{env:{name}}}")));
         }
         let headers: Vec<(String, String)> = fields.take("env_http_headers").unwrap_or_default();
         for (header, name) in headers {
             let at = fields.place.location(&join("env_http_headers", &header));
-            server.place.fields.insert(join("headers", &header), at);
+            server.place.locations().insert(join("headers", &header).into(), at);
             server.headers.push((header, format!("${{env:{name}}}")));
         }
         Some(server)
@@ -304,7 +304,7 @@ pub(super) fn goose(diagnostics: &Diagnostics<'_>, root: &Node) -> Vec<ServerEnt
         if server.transport == Some(TransportKind::Http) {
             // goose writes these for every type; they have no meaning for HTTP.
             for field in ["args", "env", "cwd"] {
-                server.place.fields.remove(field);
+                server.place.locations().remove(field);
             }
         }
         let secret = |name: &str| EnvValue::Secret { secret_ref: name.to_owned(), required: true };
@@ -362,7 +362,7 @@ fn opencode_server<'d>(diagnostics: &'d Diagnostics<'d>, path: &str, node: &Node
     server.args = command.collect();
     for n in 0..server.args.len() {
         let at = fields.place.location(&format!("command[{}]", n + 1));
-        server.place.fields.insert(format!("args[{n}]"), at);
+        server.place.locations().insert(format!("args[{n}]").into(), at);
     }
     if let Some(timeout) = node.get("timeout") {
         // A bare number is read as the member `startup`.

@@ -21,13 +21,13 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use toolrack_transport::{ExitStatus, SpawnError, TransportError};
+use toolrack_transport::{ExitStatus, TransportError};
 
 use crate::guardian::ARGUMENT;
 use crate::launch_spec::LaunchSpec;
 use crate::options::ShutdownTimeouts;
 use crate::orphan_cleanup::kill_tagged_launch;
-use crate::process::{DesiredState, ProcessState, exec_error, run_cleanup};
+use crate::process::{DesiredState, ProcessState, exec_error, guardian_error, run_cleanup};
 
 /// The size of a read buffer for reports, of which every idle server has one. Reports are short.
 const REPORT_BYTES: usize = 128;
@@ -75,62 +75,75 @@ pub(crate) struct GuardedProcess {
 
 type Reports = Lines<BufReader<OwnedReadHalf>>;
 
-/// Starts a guardian, which starts the server.
-pub(crate) async fn start(
-    program: &Path,
-    spec: &LaunchSpec,
-    pipes: [OwnedFd; 3],
-    tag: String,
-) -> Result<GuardedProcess, TransportError> {
-    let guardian_error = |error| TransportError::Spawn(SpawnError::Guardian(error));
-    let (ours, theirs) = StdUnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    #[expect(clippy::disallowed_methods, reason = "this is where guardians are started")]
-    let guardian = Command::new(program)
-        .arg0("toolrack-guard")
-        .arg(ARGUMENT)
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(guardian_error)?;
-    let socket = UnixStream::from_std(ours)?;
-    let launch = encode(spec)?;
-    if launch.len() > MAX_MESSAGE_BYTES {
-        return Err(exec_error(spec, io::ErrorKind::ArgumentListTooLong.into()));
+/// A guardian without a server.
+#[derive(Debug)]
+pub(crate) struct GuardianConnection {
+    pub(crate) process: Child,
+    pub(crate) socket: UnixStream,
+}
+
+impl GuardianConnection {
+    /// Starts a guardian, which waits for its server.
+    pub(crate) fn open(program: &Path) -> io::Result<Self> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        #[expect(clippy::disallowed_methods, reason = "this is where guardians are started")]
+        let process = Command::new(program)
+            .arg0("toolrack-guard")
+            .arg(ARGUMENT)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self { process, socket: UnixStream::from_std(ours)? })
     }
-    let started = timeout(START_TIMEOUT, async {
-        send_pipes(&socket, pipes).await?;
-        let (reader, mut requests) = socket.into_split();
-        requests.write_all(&launch).await?;
-        let mut reports = BufReader::with_capacity(REPORT_BYTES, reader).lines();
-        let report = next_report(&mut reports).await?;
-        Ok((report, reports, requests))
-    });
-    match started.await {
-        Ok(Ok((Some(Report::Started), reports, requests))) => {
-            let cleanup = spec.cleanup_command().map(Command::from);
-            Ok(GuardedProcess { guardian, reports, requests, tag, cleanup })
+
+    /// Lets the guardian start the server.
+    pub(crate) async fn start_server(
+        self,
+        spec: &LaunchSpec,
+        pipes: [OwnedFd; 3],
+        tag: String,
+    ) -> Result<GuardedProcess, TransportError> {
+        let Self { process: guardian, socket } = self;
+        let launch = encode(spec)?;
+        if launch.len() > MAX_MESSAGE_BYTES {
+            return Err(exec_error(spec, io::ErrorKind::ArgumentListTooLong.into()));
         }
-        Ok(Ok((Some(Report::SpawnFailed { errno }), ..))) => {
-            Err(exec_error(spec, io::Error::from_raw_os_error(errno)))
+        let started = timeout(START_TIMEOUT, async {
+            let n_sent = send_pipes(&socket, pipes, &launch).await?;
+            let (reader, mut requests) = socket.into_split();
+            requests.write_all(launch.get(n_sent..).unwrap_or_default()).await?;
+            let mut reports = BufReader::with_capacity(REPORT_BYTES, reader).lines();
+            let report = next_report(&mut reports).await?;
+            Ok((report, reports, requests))
+        });
+        match started.await {
+            Ok(Ok((Some(Report::Started), reports, requests))) => {
+                let cleanup = spec.cleanup_command().map(Command::from);
+                Ok(GuardedProcess { guardian, reports, requests, tag, cleanup })
+            }
+            Ok(Ok((Some(Report::SpawnFailed { errno }), ..))) => {
+                Err(exec_error(spec, io::Error::from_raw_os_error(errno)))
+            }
+            Ok(Ok(_)) => Err(guardian_error(io::ErrorKind::UnexpectedEof.into())),
+            Ok(Err(error)) => Err(guardian_error(error)),
+            Err(_elapsed) => Err(guardian_error(io::ErrorKind::TimedOut.into())),
         }
-        Ok(Ok(_)) => Err(guardian_error(io::ErrorKind::UnexpectedEof.into())),
-        Ok(Err(error)) => Err(guardian_error(error)),
-        Err(_elapsed) => Err(guardian_error(io::ErrorKind::TimedOut.into())),
     }
 }
 
 /// Sends the server's pipes with a first byte, and closes our copies of them, which would keep the pipes open after the
-/// server has exited.
-async fn send_pipes(socket: &UnixStream, pipes: [OwnedFd; 3]) -> io::Result<()> {
+/// server has exited. Sends the start of `launch` too, which saves the guardian a wait, and returns the length of it.
+async fn send_pipes(socket: &UnixStream, pipes: [OwnedFd; 3], launch: &[u8]) -> io::Result<usize> {
     let send = || {
         let borrowed = pipes.each_ref().map(AsFd::as_fd);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(&borrowed));
-        sendmsg(socket, &[IoSlice::new(b"\n")], &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        let data = [IoSlice::new(b"\n"), IoSlice::new(launch)];
+        let n_sent = sendmsg(socket, &data, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(n_sent.saturating_sub(1))
     };
     socket.async_io(Interest::WRITABLE, send).await
 }

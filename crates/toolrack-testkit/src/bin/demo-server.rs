@@ -1,9 +1,23 @@
 //! Program `demo-server`: a small, correct MCP server of both eras over stdio.
+//!
+//! `demo-server --first-byte FILE` writes the monotonic time at which the first byte arrived to this file, in
+//! nanoseconds: for the benchmark of the command-line program.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead as _, Write as _};
 
+use rustix::time::{ClockId, clock_gettime};
 use toolrack_testkit::demo;
 
 fn main() -> io::Result<()> {
-    demo::serve(io::stdin().lock(), io::stdout())
+    let mut stdin = io::stdin().lock();
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|option| option == "--first-byte")
+        && let Some(path) = args.next()
+    {
+        stdin.fill_buf()?;
+        let now = clock_gettime(ClockId::Monotonic);
+        write!(File::create(path)?, "{}{:09}", now.tv_sec, now.tv_nsec)?;
+    }
+    demo::serve(stdin, io::stdout())
 }
