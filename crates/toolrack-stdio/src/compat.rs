@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -30,6 +31,7 @@ const DEFAULT_TIMEOUT_MS: u64 = 30_000;
 pub struct StdioTransport {
     transport: StdioClientTransport,
     incoming: Arc<IncomingQueue>,
+    is_shutdown: AtomicBool,
 }
 
 /// A message that is not the response to a pending request.
@@ -53,6 +55,25 @@ pub enum Incoming {
     },
     /// A response without a pending request, for example to a request of [`StdioTransport::send`].
     Response(JsonRpcResponse),
+    /// A line that is not a JSON-RPC message: its beginning, redacted and sanitized. After the first sixteen, such lines
+    /// are only counted. [`StdioTransport::receive`] skips them.
+    Unreadable(String),
+}
+
+impl Incoming {
+    /// The response, as founding document 001 expects every message to be one. Anything else is
+    /// [`TransportError::Parse`].
+    pub fn into_response(self) -> Result<JsonRpcResponse, TransportError> {
+        let found = match self {
+            Incoming::Response(response) => return Ok(response),
+            Incoming::Request { method, .. } => format!("request `{method}` instead of a response"),
+            Incoming::Notification { method, .. } => {
+                format!("notification `{method}` instead of a response")
+            }
+            Incoming::Unreadable(line) => format!("not a JSON-RPC message: {line}"),
+        };
+        Err(TransportError::Parse(found))
+    }
 }
 
 impl StdioTransport {
@@ -75,12 +96,13 @@ impl StdioTransport {
         let incoming = Arc::new(IncomingQueue::default());
         let handler = Arc::clone(&incoming) as Arc<dyn IncomingHandler>;
         let transport = StdioClientTransport::spawn(definition, options, handler).await?;
-        Ok(Self { transport, incoming })
+        Ok(Self { transport, incoming, is_shutdown: AtomicBool::new(false) })
     }
 
     /// Sends a request. Its response arrives through [`StdioTransport::receive`]. The id must not be in use by
     /// [`StdioTransport::request`], whose ids count up from one.
     pub async fn send(&self, request: &JsonRpcRequest) -> Result<(), TransportError> {
+        self.check_open()?;
         self.transport.send_value(request).await
     }
 
@@ -89,18 +111,38 @@ impl StdioTransport {
         &self,
         notification: &JsonRpcNotification,
     ) -> Result<(), TransportError> {
+        self.check_open()?;
         self.transport.send_value(notification).await
     }
 
-    /// Receives the next message that is not the response to a pending request. Fails once the transport is closed and
-    /// all earlier messages were received.
+    /// Receives the next message that is not the response to a pending request, and skips unreadable lines. Fails once
+    /// the server is gone and all earlier messages were received, or after a [shutdown](StdioTransport::shutdown).
     ///
     /// # Cancel safety
     /// Dropping the future loses no message.
     pub async fn receive(&self) -> Result<Incoming, TransportError> {
         loop {
+            match self.next_message().await? {
+                Incoming::Unreadable(_) => {}
+                message => return Ok(message),
+            }
+        }
+    }
+
+    /// Receives the next line as a response, as founding document 001 does: an unreadable line, a request and a
+    /// notification are [`TransportError::Parse`]. Responses to [`StdioTransport::request`] do not arrive here.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no message.
+    pub async fn receive_response(&self) -> Result<JsonRpcResponse, TransportError> {
+        self.next_message().await?.into_response()
+    }
+
+    async fn next_message(&self) -> Result<Incoming, TransportError> {
+        loop {
             // Created before the check, so that a message in between is not missed.
             let changed = self.incoming.changed.notified();
+            self.check_open()?;
             {
                 let mut state = self.incoming.state.lock();
                 if let Some(message) = state.messages.pop_front() {
@@ -114,16 +156,18 @@ impl StdioTransport {
         }
     }
 
-    /// Sends a request and waits for its result.
+    /// Sends a request and waits for its result. A request that times out is abandoned: its late response is discarded,
+    /// and the server is not told, because JSON-RPC has no message for that.
     ///
     /// # Cancel safety
-    /// Dropping the future cancels the request and notifies the server.
+    /// Dropping the future abandons the request.
     pub async fn request(
         &self,
         method: impl Into<String>,
         params: Option<Value>,
         timeout_ms: u64,
     ) -> Result<Value, TransportError> {
+        self.check_open()?;
         let method = method.into();
         let result = self
             .transport
@@ -131,7 +175,7 @@ impl StdioTransport {
                 method: &method,
                 params: &params,
                 timeout: RequestTimeout::fixed(Duration::from_millis(timeout_ms)),
-                on_cancel: OnCancel::Notify,
+                on_cancel: OnCancel::Silent,
             })
             .await?;
         result.decode().map_err(|error| TransportError::Parse(error.to_string()))
@@ -148,6 +192,7 @@ impl StdioTransport {
 
     /// Ends the server and every process that it has started. Returns within six seconds.
     pub async fn shutdown(&self) -> Result<(), TransportError> {
+        self.is_shutdown.store(true, Ordering::Release);
         match self.transport.close().await {
             CloseReason::Failed(error) => {
                 Err(TransportError::Io(std::io::Error::new(error.kind(), error)))
@@ -156,15 +201,19 @@ impl StdioTransport {
         }
     }
 
-    /// Whether the transport is closed, by us or by the server.
+    /// Whether [`StdioTransport::shutdown`] was called. A server that exits by itself does not count.
     pub fn is_shutdown(&self) -> bool {
-        self.incoming.state.lock().close_reason.is_some()
+        self.is_shutdown.load(Ordering::Acquire)
     }
 
     /// Whether the server's process runs.
     #[expect(clippy::unused_async, reason = "the signature of the founding document")]
     pub async fn is_running(&self) -> bool {
         !self.is_shutdown() && self.transport.is_running()
+    }
+
+    fn check_open(&self) -> Result<(), TransportError> {
+        if self.is_shutdown() { Err(TransportError::Shutdown) } else { Ok(()) }
     }
 }
 
@@ -219,7 +268,12 @@ impl IncomingHandler for IncomingQueue {
             Err(error) => (None, Some(error)),
         };
         let jsonrpc = "2.0".to_owned();
+        let id = id.unwrap_or(RequestId::Null);
         self.push(Incoming::Response(JsonRpcResponse { jsonrpc, id, result, error }));
+    }
+
+    fn on_unreadable(&self, sample: &str) {
+        self.push(Incoming::Unreadable(sample.to_owned()));
     }
 
     fn on_close(&self, reason: &CloseReason) {

@@ -25,13 +25,13 @@ pub enum TransportError {
     #[error("the server closed its output")]
     StdoutNotAvailable,
     /// The connection failed.
-    #[error("I/O error")]
-    Io(#[from] io::Error),
+    #[error("IO error: {}", with_causes(.0))]
+    Io(io::Error),
     /// The message is not serializable.
-    #[error("cannot serialize the message to JSON")]
-    Serialize(#[source] serde_json::Error),
+    #[error("failed to serialize request: {0}")]
+    Serialize(serde_json::Error),
     /// The response is not valid. The text says why.
-    #[error("malformed response: {0}")]
+    #[error("failed to parse response: {0}")]
     Parse(String),
     /// The server responded with an error.
     #[error("{0}")]
@@ -156,7 +156,39 @@ pub enum Delivery {
     Answered,
 }
 
+// `Display` of these two shows the cause, as founding document 001 has it, so they have no source: a chain of causes
+// would show it twice.
+
+/// The error and everything that caused it, such as hyper's error and the system's.
+fn with_causes(error: &io::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+impl From<io::Error> for TransportError {
+    fn from(error: io::Error) -> Self {
+        TransportError::Io(error)
+    }
+}
+
+impl From<serde_json::Error> for TransportError {
+    fn from(error: serde_json::Error) -> Self {
+        TransportError::Serialize(error)
+    }
+}
+
 impl TransportError {
+    /// Whether the server's process exited. Founding document 001 writes `matches!(e, TransportError::ProcessExited)`;
+    /// here the variant also says how it exited.
+    pub fn is_process_exited(&self) -> bool {
+        matches!(self, TransportError::ProcessExited(_))
+    }
+
     /// A timeout after `waited`.
     pub fn timed_out(waited: Duration) -> Self {
         TransportError::Timeout(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))

@@ -58,8 +58,8 @@ impl JsonRpcNotification {
 pub struct JsonRpcResponse {
     /// The version that the peer wrote, empty if it wrote none.
     pub jsonrpc: String,
-    /// The id of the request. Missing only in errors about a request that the peer could not read.
-    pub id: Option<RequestId>,
+    /// The id of the request. [`RequestId::Null`] only in errors about a request that the peer could not read.
+    pub id: RequestId,
     /// `Some(Value::Null)` is a result, `None` is not.
     pub result: Option<Value>,
     /// The error in place of a result.
@@ -94,7 +94,7 @@ impl<'de> Deserialize<'de> for JsonRpcResponse {
         if id.is_none() && error.is_none() {
             return Err(D::Error::missing_field("id"));
         }
-        Ok(Self { jsonrpc, id, result, error })
+        Ok(Self { jsonrpc, id: id.unwrap_or(RequestId::Null), result, error })
     }
 }
 
@@ -142,6 +142,8 @@ pub enum RequestId {
     Number(i64),
     /// A string, compared byte for byte.
     Text(Box<str>),
+    /// `null`, in the error response to a message without a readable id. Never the id of a request.
+    Null,
 }
 
 impl RequestId {
@@ -152,6 +154,7 @@ impl RequestId {
         match self {
             RequestId::Number(number) => u64::try_from(*number).ok(),
             RequestId::Text(text) => text.parse().ok(),
+            RequestId::Null => None,
         }
     }
 }
@@ -160,6 +163,13 @@ impl From<u64> for RequestId {
     /// Ids count up from one, so the upper half of `u64` is out of reach.
     fn from(number: u64) -> Self {
         RequestId::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+impl PartialEq<u64> for RequestId {
+    /// So that `response.id == 1` can be written.
+    fn eq(&self, number: &u64) -> bool {
+        matches!(self, RequestId::Number(own) if u64::try_from(*own) == Ok(*number))
     }
 }
 
@@ -174,6 +184,7 @@ impl fmt::Display for RequestId {
         match self {
             RequestId::Number(number) => number.fmt(f),
             RequestId::Text(text) => write!(f, "{text:?}"),
+            RequestId::Null => f.write_str("null"),
         }
     }
 }

@@ -1,7 +1,5 @@
 //! A transport whose runtime has shut down.
 
-use std::error::Error as _;
-
 use serde_json::json;
 use tokio::runtime::Runtime;
 use toolrack_transport::{Delivery, Transport as _};
@@ -19,8 +17,8 @@ fn transport_closes_with_its_runtime() {
     drop(first);
     let failure = second.block_on(fixture.request("tools/list")).unwrap_err();
     assert_eq!(failure.delivery, Delivery::NotSent);
-    let reason = failure.source().unwrap().to_string();
-    assert_eq!(reason, "the Tokio runtime of this transport was dropped");
+    let reason = "IO error: the Tokio runtime of this transport was dropped";
+    assert_eq!(failure.to_string(), reason);
     assert_eq!(fixture.handler.events().len(), 1, "{:?}", fixture.handler.events());
     second.block_on(fixture.transport.close());
 }

@@ -112,7 +112,35 @@ async fn request_times_out() {
     let started = Instant::now();
     let result = transport.request("test", None, 100).await;
     assert!(matches!(result, Err(TransportError::Timeout(100))), "{result:?}");
-    assert!(started.elapsed() < Duration::from_millis(350));
+    let took = started.elapsed();
+    assert!(took >= Duration::from_millis(100) && took < Duration::from_millis(350), "{took:?}");
+    transport.shutdown().await.unwrap();
+}
+
+/// The inline server of the founding document, which exits at a message without an id. It sleeps if the parameters say
+/// so.
+const STRICT: &str = r#"
+import sys, json, time
+for line in sys.stdin:
+    req = json.loads(line)
+    time.sleep((req.get("params") or {}).get("sleep", 0))
+    resp = {"jsonrpc": "2.0", "id": req["id"], "result": req.get("params", {})}
+    print(json.dumps(resp), flush=True)
+"#;
+
+#[tokio::test]
+async fn timed_out_request_can_be_retried() {
+    let Some(server) = python("timed_out_request_can_be_retried", STRICT) else { return };
+    let transport = spawn(&server).await;
+    transport.request("warm up", None, 5000).await.unwrap();
+    let late = transport.request("echo", Some(json!({"sleep": 0.3})), 50).await;
+    assert!(matches!(late, Err(TransportError::Timeout(50))), "{late:?}");
+    // A dropped request is abandoned just as quietly.
+    let dropped = transport.request("echo", Some(json!({"sleep": 0.1})), 5000);
+    assert!(tokio::time::timeout(Duration::from_millis(20), dropped).await.is_err());
+    let result = transport.request("echo", Some(json!({"test": "value"})), 5000).await.unwrap();
+    assert_eq!(result, json!({"test": "value"}));
+    assert!(transport.is_running().await, "the server got no message that it does not know");
     transport.shutdown().await.unwrap();
 }
 
@@ -167,6 +195,76 @@ async fn receive_fails_when_the_process_has_exited() {
         other => panic!("{other:?}"),
     }
     transport.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn received_lines_are_responses_or_parse_errors() {
+    let script = r#"echo banner; echo '{"jsonrpc":"2.0","method":"note"}'
+        echo '{"jsonrpc":"2.0","id":1,"result":{"ok":true}}'; echo banner
+        echo '{"jsonrpc":"2.0","id":2,"result":null}'; cat"#;
+    let transport = spawn(&program("sh", &["-c", script])).await;
+    let parse_error = |received| match received {
+        Err(TransportError::Parse(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let banner = parse_error(transport.receive_response().await);
+    assert_eq!(banner, "not a JSON-RPC message: banner");
+    let notification = parse_error(transport.receive_response().await);
+    assert_eq!(notification, "notification `note` instead of a response");
+    let response = transport.receive_response().await.unwrap();
+    assert_eq!(response.id, 1);
+    assert_eq!(response.jsonrpc, "2.0");
+    // `receive` skips the second banner.
+    let response = transport.receive().await.unwrap().into_response().unwrap();
+    assert!(response.id == 2 && response.result == Some(Value::Null), "{response:?}");
+    transport.shutdown().await.unwrap();
+}
+
+/// Waits for the failure of requests to a server that does not respond.
+async fn failure_of(script: &str) -> TransportError {
+    let transport = spawn(&program("sh", &["-c", script])).await;
+    let started = Instant::now();
+    loop {
+        match transport.request("test", None, 500).await {
+            Err(TransportError::Timeout(_)) if started.elapsed() < Duration::from_secs(10) => {}
+            outcome => {
+                transport.shutdown().await.unwrap();
+                return outcome.unwrap_err();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn closed_pipes_have_their_own_errors() {
+    let error = failure_of("exec 0<&-; sleep 20").await;
+    assert!(matches!(error, TransportError::StdinNotAvailable), "{error:?}");
+    let error = failure_of("exec 1>&-; sleep 20").await;
+    assert!(matches!(error, TransportError::StdoutNotAvailable), "{error:?}");
+    let error = failure_of("exit 3").await;
+    assert!(error.is_process_exited() && error.to_string().contains("code 3"), "{error:?}");
+}
+
+#[test]
+fn dropped_runtime_is_an_io_error() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let transport = first.block_on(spawn(&program("cat", &[])));
+    drop(first);
+    let error = runtime().block_on(transport.request("test", None, 1000)).unwrap_err();
+    assert!(matches!(error, TransportError::Io(_)), "{error:?}");
+    assert!(error.to_string().starts_with("IO error: "), "{error}");
+}
+
+#[tokio::test]
+async fn exited_server_is_not_shut_down() {
+    let transport = spawn(&program("true", &[])).await;
+    assert!(transport.receive().await.unwrap_err().is_process_exited());
+    assert!(!transport.is_shutdown() && !transport.is_running().await);
+    transport.shutdown().await.unwrap();
+    assert!(transport.is_shutdown());
+    let error = transport.receive().await.unwrap_err();
+    assert!(matches!(error, TransportError::Shutdown), "{error:?}");
 }
 
 #[tokio::test]

@@ -93,7 +93,7 @@ fn error_without_id_completes_the_only_request() {
 fn malformed_response_fails_its_request() {
     check(
         r#"{"id":1,"result":1,"error":{"code":1,"message":""}}"#,
-        Some("error: malformed response: neither a request, a notification nor a response"),
+        Some("error: failed to parse response: neither a request, a notification nor a response"),
         &[r#"unreadable {"id":1,"result":1,"error":{"code":1,"message":""}}"#],
     );
 }
