@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use toolrack_http::{HttpOptions, HttpServerDef, HttpTransport};
-use toolrack_stdio::{McpServerDef, StdioClientTransport, StdioOptions};
+use toolrack_stdio::{EnvInheritance, McpServerDef, StdioClientTransport, StdioOptions};
 use toolrack_transport::{BoxFuture, IncomingHandler, Transport, TransportError};
 
 use crate::builder::ClientBuilder;
 use crate::client::McpClient;
 use crate::error::ConnectError;
+use crate::timeouts::Timeouts;
 
 /// Opens transports to one server.
 ///
@@ -96,14 +97,21 @@ impl Connector for HttpConnector {
 }
 
 impl McpClient {
-    /// Starts a server as a child process and connects to it, with the defaults of [`builder`](Self::builder).
+    /// Starts a server as a child process and connects to it.
+    ///
+    /// The server inherits the whole environment, as with [`std::process::Command`], and `initialize` and the first
+    /// `tools/list` may take as long as a call. [`builder`](Self::builder) has stricter defaults.
     ///
     /// # Cancel safety
     /// Dropping the future ends the server process.
     pub async fn connect(name: &str, command: &str, args: &[String]) -> Result<Self, ConnectError> {
         let command = command.to_owned();
         let definition = McpServerDef { command, args: args.to_vec(), ..McpServerDef::default() };
-        Self::builder(name).connect_stdio(definition, StdioOptions::default()).await
+        let options =
+            StdioOptions { inherit_env: EnvInheritance::All, ..StdioOptions::default() };
+        let timeouts = Timeouts::default();
+        let timeouts = Timeouts { startup: timeouts.call * 2, ..timeouts };
+        Self::builder(name).timeouts(timeouts).connect_stdio(definition, options).await
     }
 }
 

@@ -233,7 +233,7 @@ impl<'a> Handshake<'a> {
         let wait = if self.detection.may_initialize_again {
             self.remaining() / 4 * 3
         } else {
-            self.remaining()
+            self.remaining().min(self.options.timeouts.call)
         };
         Ok(match self.request(&params, &MetaTemplate::default(), wait).await? {
             Ok(InitializeResult { server, capabilities, instructions, protocol_version }) => {

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::list_page::ListEntry;
 use crate::method::Method;
 use crate::serde_lenient::{Execution, Icons, Object, TaskSupport, fitting, or_absent};
-use crate::tool_schema::{input_schema, output_schema};
+use crate::tool_schema::{any_arguments, input_schema, output_schema};
 
 /// A tool of a list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -23,8 +23,8 @@ pub struct Tool {
     /// Description, for a model.
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// JSON Schema of the arguments, always an object, as written.
-    #[serde(deserialize_with = "input_schema")]
+    /// JSON Schema of the arguments, always an object, as written. `{"type":"object"}` if there is none.
+    #[serde(default = "any_arguments", deserialize_with = "input_schema")]
     pub input_schema: Box<RawValue>,
     /// JSON Schema of the structured content, as written, since 2025-06-18.
     #[serde(default, deserialize_with = "output_schema", skip_serializing_if = "Option::is_none")]

@@ -12,20 +12,30 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::serde_lenient::{Text, object};
+use crate::serde_lenient::Text;
 
 const TYPE: &str = "type";
 const OBJECT: &str = r#""object""#;
 
-/// Reads an input schema. Fails if no client could use it.
+/// The input schema of a tool without one.
+pub(crate) fn any_arguments() -> Box<RawValue> {
+    RawValue::from_string(format!(r#"{{"{TYPE}":{OBJECT}}}"#)).unwrap_or_default()
+}
+
+/// Reads an input schema; `null` is none. Fails if no client could use it.
 pub(crate) fn input_schema<'de, D>(deserializer: D) -> Result<Box<RawValue>, D::Error>
 where
     D: Deserializer<'de>,
 {
-    let schema = object(deserializer)?;
-    match flaw(&schema) {
-        Some(flaw) => Err(D::Error::custom(format_args!("inputSchema {flaw}"))),
-        None => Ok(schema),
+    let schema: Box<RawValue> = Box::deserialize(deserializer)?;
+    match schema.get() {
+        "null" => Ok(any_arguments()),
+        // A raw value has no whitespace around it.
+        text if !text.starts_with('{') => Err(D::Error::custom("inputSchema is not an object")),
+        _ => match flaw(&schema) {
+            Some(flaw) => Err(D::Error::custom(format_args!("inputSchema {flaw}"))),
+            None => Ok(schema),
+        },
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::Instant;
 use toolrack_client::{ConnectError, McpClient, Timeouts};
 use toolrack_stdio::{McpServerDef, StdioOptions};
 
@@ -46,4 +47,30 @@ async fn server_gets_our_client_info() {
         requests.iter().all(|message| message.contains(&format!(r#"lientInfo":{us}"#))),
         "{received}"
     );
+}
+
+#[tokio::test]
+async fn connect_inherits_the_environment_and_the_builder_does_not() {
+    let server = toolrack_testkit::program("demo-server").display().to_string();
+    // Cargo sets this variable for tests, and it is not on the allow-list.
+    let script = format!("test -n \"$CARGO_MANIFEST_DIR\" && exec {server}");
+    let args = ["-c".to_owned(), script];
+    let client = McpClient::connect("demo", "sh", &args).await.unwrap();
+    client.shutdown().await;
+
+    let definition =
+        McpServerDef { command: "sh".to_owned(), args: args.to_vec(), ..McpServerDef::default() };
+    let connecting = McpClient::builder("demo");
+    let outcome = connecting.connect_stdio(definition, StdioOptions::default()).await;
+    assert!(matches!(outcome, Err(ConnectError::Exited { .. })), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connect_waits_for_initialize_as_long_as_for_a_call() {
+    let started = Instant::now();
+    let outcome = McpClient::connect("mute", "sleep", &["600".to_owned()]).await;
+    assert!(matches!(outcome, Err(ConnectError::TimedOut { .. })), "{outcome:?}");
+    // The probe comes first, and the process is ended last.
+    let waited = started.elapsed().as_secs();
+    assert!((120..140).contains(&waited), "{waited}");
 }

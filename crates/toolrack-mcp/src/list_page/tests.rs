@@ -34,13 +34,21 @@ fn unreadable_cursor_ends_the_list() {
 #[test]
 fn malformed_entries_are_skipped_and_named() {
     check(
-        r#"{"tools":[{"name":"a","inputSchema":{}},7,{"name":"b"},null,{"inputSchema":{}},
-            {"name":"c","inputSchema":null},{"name":5,"inputSchema":{}},
+        r#"{"tools":[{"name":"a","inputSchema":{}},7,{"name":"b","inputSchema":[]},null,{"inputSchema":{}},
+            {"name":"c","inputSchema":""},{"name":5,"inputSchema":{}},
             {"name":"z","inputSchema":{},"more":[1]}],"nextCursor":"n"}"#,
         &["a", "z"],
         Some("n"),
         &[(1, None), (2, Some("b")), (3, None), (4, None), (5, Some("c")), (6, None)],
     );
+}
+
+#[test]
+fn tool_without_schema_takes_any_arguments() {
+    let list = br#"{"tools":[{"name":"a"},{"name":"b","inputSchema":null}]}"#;
+    let page: ListPage<Tool> = ListPage::decode(list).unwrap();
+    let schemas = page.items.iter().map(|tool| tool.input_schema.get());
+    assert_eq!(schemas.collect::<Vec<_>>(), [r#"{"type":"object"}"#; 2]);
 }
 
 #[test]
