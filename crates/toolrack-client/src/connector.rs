@@ -107,8 +107,7 @@ impl McpClient {
     pub async fn connect(name: &str, command: &str, args: &[String]) -> Result<Self, ConnectError> {
         let command = command.to_owned();
         let definition = McpServerDef { command, args: args.to_vec(), ..McpServerDef::default() };
-        let options =
-            StdioOptions { inherit_env: EnvInheritance::All, ..StdioOptions::default() };
+        let options = StdioOptions { inherit_env: EnvInheritance::All, ..StdioOptions::default() };
         let timeouts = Timeouts::default();
         let timeouts = Timeouts { startup: timeouts.call * 2, ..timeouts };
         Self::builder(name).timeouts(timeouts).connect_stdio(definition, options).await

@@ -142,6 +142,13 @@ pub struct Sandbox {
     pub net: bool,
 }
 
+/// An enabled stdio server without a name and a command, for the other fields of a literal.
+impl Default for McpServerConfig {
+    fn default() -> Self {
+        Self::stdio("", "", &[])
+    }
+}
+
 impl McpServerConfig {
     /// An enabled server with default settings.
     pub fn new(name: impl Into<String>, transport: McpTransport) -> Self {
@@ -332,6 +339,18 @@ impl<Text: ConfigText> fmt::Debug for Package<Text> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn literal_of_three_fields_has_the_defaults_of_a_file() {
+        let written = McpServerConfig::http("db", "https://host/mcp");
+        let literal = McpServerConfig {
+            name: "db".to_owned(),
+            transport: written.transport.clone(),
+            enabled: true,
+            ..Default::default()
+        };
+        assert_eq!(literal, written);
+    }
 
     #[test]
     fn debug_shows_no_values() {

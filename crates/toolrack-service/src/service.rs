@@ -17,6 +17,7 @@ use toolrack_mcp::Tool;
 use toolrack_transport::BoxFuture;
 use uuid::Uuid;
 
+use crate::document::unknown_id;
 use crate::error::{ErrorDetail, ServiceError};
 
 /// Manages the configured MCP servers.
@@ -39,11 +40,29 @@ pub trait McpService: Send + Sync {
     fn stop(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>>;
 
     /// Stops and starts a server.
-    fn restart(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>>;
+    fn restart(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(async move {
+            self.stop(id).await?;
+            self.start(id).await
+        })
+    }
 
     /// Enables or disables a server, and starts or stops it. If it cannot be started, the flag is reverted and the
     /// error returned.
-    fn set_enabled(&self, id: Uuid, enabled: Enabled) -> BoxFuture<'_, Result<(), ServiceError>>;
+    fn set_enabled(&self, id: Uuid, enabled: Enabled) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(async move {
+            let before = self.get(id).ok_or_else(|| unknown_id(id))?;
+            self.update(McpConfig { enabled: enabled == Enabled::Yes, ..before.clone() })?;
+            if enabled == Enabled::No {
+                return self.stop(id).await;
+            }
+            let started = self.start(id).await;
+            if started.is_err() && !before.enabled {
+                self.update(before)?;
+            }
+            started
+        })
+    }
 
     /// The tools of all running servers, under their public names.
     fn available_tools(&self) -> Vec<Tool>;

@@ -13,6 +13,7 @@ mod docker;
 mod document_roundtrip;
 mod errors;
 mod fixture;
+mod own_service;
 mod packages;
 mod packages_fixture;
 mod packages_npm;
