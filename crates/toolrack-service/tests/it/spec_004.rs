@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use toolrack_service::{
     EnvVarConfig, ErrorCode, McpConfig, McpService as _, McpStatus, Secret, ServiceError,
 };
-use toolrack_testkit::program;
+use toolrack_testkit::{Journal, program};
 use uuid::Uuid;
 
 use crate::fixture::{
@@ -124,7 +124,11 @@ async fn mc_t5_failed_mcp_does_not_block_others() {
     for id in [missing, dying] {
         until(&service, id, |status| matches!(status, McpStatus::Error { .. })).await;
     }
-    assert!(service.available_tools().iter().all(|tool| tool.name.starts_with("good_")));
+    let tools = service.available_tools();
+    let McpStatus::Running { tools: names } = service.status(good) else { panic!("not running") };
+    assert!(names.iter().any(|name| name == "pid"), "{names:?}");
+    assert_eq!(tools.len(), names.len(), "{tools:?}");
+    assert!(tools.iter().all(|tool| tool.name.starts_with("good_")));
     assert!(!call(&service, good, "pid").await.is_empty());
     let error = service.start(dying).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable);
@@ -282,10 +286,18 @@ async fn mc_nt2_calling_an_unknown_server_is_not_found() {
     let id = service.create(fixture.scripted("one", &args)).unwrap();
     service.start(id).await.unwrap();
     let unknown = Uuid::new_v4();
-    let refused = service.call_tool(unknown, "echo", &json!({ "text": "x" })).await.unwrap_err();
+    let refused = service.call_tool(unknown, "echo", &json!({ "text": "x", "nonce": "refused" }));
+    let refused = refused.await.unwrap_err();
     assert_eq!(describe(&refused), format!("NOT_FOUND no server with the id `{unknown}` (id)"));
-    let run = std::fs::read_to_string(&journal).unwrap_or_default();
-    assert!(!run.contains("echo"), "nothing was run: {run}");
+    // The call of a known server shows that the journal would have the other one.
+    service.call_tool(id, "echo", &json!({ "text": "x", "nonce": "run" })).await.unwrap();
+    let executed = Journal::read(&journal).unwrap();
+    assert_eq!(
+        (executed.executions("refused"), executed.executions("run")),
+        (0, 1),
+        "{executed:?}"
+    );
+    assert_eq!(executed.records.len(), 1, "{executed:?}");
     let every = [
         service.start(unknown).await,
         service.stop(unknown).await,
