@@ -233,8 +233,9 @@ impl<'a> Handshake<'a> {
         let wait = if self.detection.may_initialize_again {
             self.remaining() / 4 * 3
         } else {
-            self.remaining().min(self.options.timeouts.call)
+            self.remaining()
         };
+        let wait = wait.min(self.options.timeouts.call);
         Ok(match self.request(&params, &MetaTemplate::default(), wait).await? {
             Ok(InitializeResult { server, capabilities, instructions, protocol_version }) => {
                 self.server = ServerInfo { implementation: server, capabilities, instructions };

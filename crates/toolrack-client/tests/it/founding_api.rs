@@ -70,7 +70,7 @@ async fn connect_waits_for_initialize_as_long_as_for_a_call() {
     let started = Instant::now();
     let outcome = McpClient::connect("mute", "sleep", &["600".to_owned()]).await;
     assert!(matches!(outcome, Err(ConnectError::TimedOut { .. })), "{outcome:?}");
-    // The probe comes first, and the process is ended last.
+    // Two attempts of 120 seconds, because a silent server may have been busy with its installation.
     let waited = started.elapsed().as_secs();
-    assert!((120..140).contains(&waited), "{waited}");
+    assert!((240..260).contains(&waited), "{waited}");
 }

@@ -286,8 +286,8 @@ async fn mc_nt2_calling_an_unknown_server_is_not_found() {
     let id = service.create(fixture.scripted("one", &args)).unwrap();
     service.start(id).await.unwrap();
     let unknown = Uuid::new_v4();
-    let refused = service.call_tool(unknown, "echo", &json!({ "text": "x", "nonce": "refused" }));
-    let refused = refused.await.unwrap_err();
+    let arguments = json!({ "text": "x", "nonce": "refused" });
+    let refused = service.call_tool(unknown, "echo", &arguments).await.unwrap_err();
     assert_eq!(describe(&refused), format!("NOT_FOUND no server with the id `{unknown}` (id)"));
     // The call of a known server shows that the journal would have the other one.
     service.call_tool(id, "echo", &json!({ "text": "x", "nonce": "run" })).await.unwrap();
