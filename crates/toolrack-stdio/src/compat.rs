@@ -13,8 +13,8 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use toolrack_transport::{
     CloseReason, IncomingHandler, JsonRpcError, JsonRpcNotification, JsonRpcRequest,
-    JsonRpcResponse, OnCancel, OutgoingRequest, RawJson, RequestId, RequestTimeout, Transport,
-    TransportError,
+    JsonRpcResponse, OnCancel, OutgoingRequest, RawJson, RequestId, RequestTimeout, ResponseId,
+    Transport, TransportError,
 };
 
 use crate::options::{McpServerDef, StdioOptions};
@@ -268,7 +268,7 @@ impl IncomingHandler for IncomingQueue {
             Err(error) => (None, Some(error)),
         };
         let jsonrpc = "2.0".to_owned();
-        let id = id.unwrap_or(RequestId::Null);
+        let id = ResponseId(id);
         self.push(Incoming::Response(JsonRpcResponse { jsonrpc, id, result, error }));
     }
 

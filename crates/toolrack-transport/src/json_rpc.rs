@@ -58,8 +58,8 @@ impl JsonRpcNotification {
 pub struct JsonRpcResponse {
     /// The version that the peer wrote, empty if it wrote none.
     pub jsonrpc: String,
-    /// The id of the request. [`RequestId::Null`] only in errors about a request that the peer could not read.
-    pub id: RequestId,
+    /// The id of the request.
+    pub id: ResponseId,
     /// `Some(Value::Null)` is a result, `None` is not.
     pub result: Option<Value>,
     /// The error in place of a result.
@@ -94,7 +94,7 @@ impl<'de> Deserialize<'de> for JsonRpcResponse {
         if id.is_none() && error.is_none() {
             return Err(D::Error::missing_field("id"));
         }
-        Ok(Self { jsonrpc, id: id.unwrap_or(RequestId::Null), result, error })
+        Ok(Self { jsonrpc, id: ResponseId(id), result, error })
     }
 }
 
@@ -142,8 +142,6 @@ pub enum RequestId {
     Number(i64),
     /// A string, compared byte for byte.
     Text(Box<str>),
-    /// `null`, in the error response to a message without a readable id. Never the id of a request.
-    Null,
 }
 
 impl RequestId {
@@ -154,7 +152,6 @@ impl RequestId {
         match self {
             RequestId::Number(number) => u64::try_from(*number).ok(),
             RequestId::Text(text) => text.parse().ok(),
-            RequestId::Null => None,
         }
     }
 }
@@ -167,9 +164,19 @@ impl From<u64> for RequestId {
 }
 
 impl PartialEq<u64> for RequestId {
-    /// So that `response.id == 1` can be written.
     fn eq(&self, number: &u64) -> bool {
         matches!(self, RequestId::Number(own) if u64::try_from(*own) == Ok(*number))
+    }
+}
+
+/// The id in a response. `None` only in errors about a request that the peer could not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponseId(pub Option<RequestId>);
+
+impl PartialEq<u64> for ResponseId {
+    /// So that `response.id == 1` can be written.
+    fn eq(&self, number: &u64) -> bool {
+        self.0.as_ref().is_some_and(|id| id == number)
     }
 }
 
@@ -184,7 +191,6 @@ impl fmt::Display for RequestId {
         match self {
             RequestId::Number(number) => number.fmt(f),
             RequestId::Text(text) => write!(f, "{text:?}"),
-            RequestId::Null => f.write_str("null"),
         }
     }
 }

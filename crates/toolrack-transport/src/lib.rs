@@ -70,6 +70,7 @@ pub use error::{Delivery, RequestError, SpawnError, TransportError};
 pub use in_memory::{InMemoryPeer, InMemoryTransport, in_memory_pair};
 pub use json_rpc::{
     JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, RawJson, RequestId,
+    ResponseId,
 };
 pub use message::{Message, MessageError, TruncatedMessage, split_batch};
 pub use message_router::{MessageRouter, Response, Routed};

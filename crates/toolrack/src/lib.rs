@@ -286,8 +286,9 @@ pub mod service {
 pub mod stdio {
     pub use toolrack_stdio::{
         CleanupCommand, CommandOutput, EnvInheritance, Guardian, Incoming, McpServerDef,
-        RunOptions, ShutdownTimeouts, StdioClientTransport, StdioOptions, StdioTransport,
-        find_program, init, is_orphaned, kill_orphans, new_process_tag, run_command,
+        PreparedGuardian, RunOptions, ShutdownTimeouts, StdioClientTransport, StdioOptions,
+        StdioTransport, find_program, init, is_orphaned, kill_orphans, new_process_tag,
+        run_command,
     };
 }
 
@@ -300,10 +301,10 @@ pub mod transport {
         JsonRpcResponse, Message, MessageError, MessageRouter, NoParams, OnCancel, OutgoingRequest,
         Params, PendingRequests, PendingResponse, ProcessExit, ProtocolMode, QueuedRequest,
         RawJson, Redactor, RequestError, RequestId, RequestQueue, RequestTimeout, Response,
-        ResponseFuture, Routed, SpawnError, Transport, TransportCounters, TransportError,
-        TransportKind, TransportStats, TruncatedMessage, await_response, deadline_after,
-        exit_cause, in_memory_pair, is_invisible, sanitize_line, sanitize_text, split_batch,
-        write_notification, write_request, write_response, write_string,
+        ResponseFuture, ResponseId, Routed, SpawnError, Transport, TransportCounters,
+        TransportError, TransportKind, TransportStats, TruncatedMessage, await_response,
+        deadline_after, exit_cause, in_memory_pair, is_invisible, sanitize_line, sanitize_text,
+        split_batch, write_notification, write_request, write_response, write_string,
     };
 }
 
