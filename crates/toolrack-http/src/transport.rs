@@ -464,10 +464,14 @@ impl Drop for CancelGuard<'_> {
     }
 }
 
+/// Memory reserved for an outgoing message.
+const MESSAGE_BYTES: usize = 512;
+
 pub(crate) fn encode(
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
 ) -> Result<Bytes, RequestError> {
-    let mut out = Vec::new();
+    // A usual message fits, so the buffer does not double its way up.
+    let mut out = Vec::with_capacity(MESSAGE_BYTES);
     write(&mut out).map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
     Ok(Bytes::from(out))
 }
