@@ -7,7 +7,7 @@ mod decoder;
 
 pub(crate) use decoder::{COPY_BYTES, ResponseHead, parse_digits};
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::mem;
@@ -39,11 +39,19 @@ pub(crate) const MAX_PREALLOC_BYTES: u64 = 4 << 20;
 const INLINE_BODY_BYTES: usize = 4 << 10;
 /// A larger buffer is not kept for the next response.
 const MAX_SPARE_BYTES: usize = 16 << 10;
+/// Output buffers that a thread keeps.
+const MAX_SPARE_OUTPUTS: usize = 8;
 
 thread_local! {
     /// Buffer for the next response on this thread.
     static SPARE_BUFFER: Cell<Option<BytesMut>> = const { Cell::new(None) };
+    /// Memory for the next output buffers on this thread.
+    static SPARE_OUTPUT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Buffer for outgoing bytes. The thread that drops it keeps its memory for the next one.
+#[derive(Clone, Default)]
+pub(crate) struct OutputBuffer(pub(crate) Vec<u8>);
 
 /// HTTP/1.1 connection with its read buffer.
 pub(crate) struct Http1Connection {
@@ -72,11 +80,35 @@ pub(crate) struct AttemptError {
 
 /// Request being written.
 struct RequestWriter<'a> {
-    /// Includes the body if that is small.
-    head: &'a [u8],
+    /// Includes the body if that is small. `None` after everything has been sent.
+    head: Option<OutputBuffer>,
     body: &'a [u8],
     n_sent: usize,
-    is_flushed: bool,
+}
+
+impl OutputBuffer {
+    pub(crate) fn take() -> Self {
+        let spare = SPARE_OUTPUT.try_with(|spare| spare.borrow_mut().pop());
+        let mut bytes = spare.ok().flatten().unwrap_or_default();
+        bytes.reserve(HEAD_BYTES);
+        Self(bytes)
+    }
+}
+
+impl Drop for OutputBuffer {
+    fn drop(&mut self) {
+        let mut bytes = mem::take(&mut self.0);
+        if (1..=MAX_SPARE_BYTES).contains(&bytes.capacity()) {
+            bytes.clear();
+            // Fails only while the thread is being torn down; then the memory is freed.
+            let _is_kept = SPARE_OUTPUT.try_with(|spare| {
+                let mut spare = spare.borrow_mut();
+                if spare.len() < MAX_SPARE_OUTPUTS {
+                    spare.push(bytes);
+                }
+            });
+        }
+    }
 }
 
 impl SentFlag {
@@ -149,15 +181,15 @@ impl Http1Connection {
         request: &HttpRequest<'_>,
         proxy: Option<&Proxy>,
     ) -> Result<ResponseHead, AttemptError> {
-        let mut buffer = Vec::with_capacity(HEAD_BYTES);
-        request.write_head(&mut buffer, proxy);
-        let mut body = &*request.message.body;
+        let mut head = OutputBuffer::take();
+        request.write_head(&mut head.0, proxy);
+        let mut body = &*request.message.body.0;
         if body.len() <= INLINE_BODY_BYTES {
-            buffer.extend_from_slice(mem::take(&mut body));
+            head.0.extend_from_slice(mem::take(&mut body));
         }
-        let mut writer = RequestWriter { head: &buffer, body, n_sent: 0, is_flushed: false };
+        let mut writer = RequestWriter { head: Some(head), body, n_sent: 0 };
         let received = poll_fn(|context| self.poll_send(&mut writer, context)).await;
-        let (n_sent, is_fully_sent) = (writer.n_sent, writer.is_flushed);
+        let (n_sent, is_fully_sent) = (writer.n_sent, writer.head.is_none());
         match received {
             Ok(head) => {
                 self.framing = head.framing;
@@ -251,6 +283,20 @@ impl Http1Connection {
         }
     }
 
+    /// Reads a small body that has arrived together with its head: `parse` does not wait and copies only what it
+    /// needs. The body stays if `parse` returns `None`.
+    pub(crate) fn parse_buffered<T>(
+        &mut self,
+        parse: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Option<T> {
+        let BodyFraming::Length { n_bytes } = self.framing else { return None };
+        let n_bytes = usize::try_from(n_bytes).ok().filter(|n_bytes| *n_bytes <= COPY_BYTES)?;
+        let parsed = self.input.get(..n_bytes).and_then(parse)?;
+        self.input.advance(n_bytes);
+        self.framing = BodyFraming::Empty;
+        Some(parsed)
+    }
+
     /// A body of known size is read into one chunk, unless it is huge.
     fn wants_whole_body(&self) -> bool {
         let declared =
@@ -280,9 +326,10 @@ impl Http1Connection {
 
 impl RequestWriter<'_> {
     fn poll(&mut self, stream: &mut NetStream, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.n_sent < self.head.len() + self.body.len() {
-            let head = self.head.get(self.n_sent..).unwrap_or_default();
-            let n_body_sent = self.n_sent.saturating_sub(self.head.len());
+        let Some(OutputBuffer(head)) = &self.head else { return Poll::Ready(Ok(())) };
+        while self.n_sent < head.len() + self.body.len() {
+            let n_body_sent = self.n_sent.saturating_sub(head.len());
+            let head = head.get(self.n_sent..).unwrap_or_default();
             let body = self.body.get(n_body_sent..).unwrap_or_default();
             let stream = Pin::new(&mut *stream);
             // Vectored, so that a large body is not copied behind its head.
@@ -298,10 +345,9 @@ impl RequestWriter<'_> {
             self.n_sent += n_bytes;
         }
         // TLS may hold back records until a flush.
-        if !self.is_flushed {
-            ready!(Pin::new(stream).poll_flush(context))?;
-            self.is_flushed = true;
-        }
+        ready!(Pin::new(stream).poll_flush(context))?;
+        // Before the response, so that the next request of this thread can use the buffer.
+        self.head = None;
         Poll::Ready(Ok(()))
     }
 }

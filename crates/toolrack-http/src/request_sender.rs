@@ -23,7 +23,7 @@ use toolrack_transport::{
 
 use crate::connection_pool::ConnectionPool;
 use crate::endpoint_url::EndpointUrl;
-use crate::http1::SentFlag;
+use crate::http1::{OutputBuffer, SentFlag};
 use crate::proxy::Proxy;
 use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders};
 use crate::response::HttpResponse;
@@ -53,7 +53,7 @@ pub(crate) struct OutgoingMessage<'a> {
     pub(crate) name: Option<&'a str>,
     /// Id of a request.
     pub(crate) id: u64,
-    pub(crate) body: Bytes,
+    pub(crate) body: OutputBuffer,
     /// Latest time until which a `Retry-After` delay is acceptable. `None` without a waiting caller.
     pub(crate) deadline: Option<Instant>,
     pub(crate) sent: SentFlag,
@@ -293,7 +293,7 @@ impl HttpRequest<'_> {
             write_field(out, &PROXY_AUTHORIZATION, value.as_bytes());
         }
         // RFC 9110 §8.6: a POST states its length even if it is zero.
-        let body = &self.message.body;
+        let body = &self.message.body.0;
         if *self.http_method == Method::POST || !body.is_empty() {
             // Writing to memory does not fail.
             let _written = write!(out, "content-length: {}\r\n", body.len());
@@ -309,7 +309,7 @@ impl HttpRequest<'_> {
         parts.authority = Some(self.url.authority.clone());
         parts.path_and_query = Some(self.url.path.clone());
         let same_path = |_impossible| Uri::from(self.url.path.clone());
-        let mut request = Request::new(Full::new(self.message.body.clone()));
+        let mut request = Request::new(Full::new(Bytes::copy_from_slice(&self.message.body.0)));
         *request.method_mut() = self.http_method.clone();
         *request.uri_mut() = Uri::from_parts(parts).unwrap_or_else(same_path);
         let headers = request.headers_mut();
@@ -363,7 +363,10 @@ mod tests {
             url: &url,
             common_headers: &common_headers(&[("accept", "text/event-stream"), ("x-key", "k")]),
             headers: &RequestHeaders::for_stateless("2026-07-28", "ping", None),
-            message: &OutgoingMessage { body, ..OutgoingMessage::default() },
+            message: &OutgoingMessage {
+                body: OutputBuffer(body.into()),
+                ..OutgoingMessage::default()
+            },
             authorization: None,
         };
         let head = "POST /mcp?x=1 HTTP/1.1\nhost: 127.0.0.1:8080\naccept: text/event-stream\n\

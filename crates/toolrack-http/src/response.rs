@@ -105,6 +105,20 @@ impl HttpResponse {
         }
     }
 
+    /// See [`Http1Connection::parse_buffered`].
+    pub(crate) fn parse_buffered<T>(
+        &mut self,
+        parse: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Option<T> {
+        let Some(BodySource::Http1(connection, _)) = &mut self.source else { return None };
+        if self.content.encoding != ContentEncoding::Identity {
+            return None;
+        }
+        let parsed = connection.parse_buffered(parse)?;
+        self.try_finish();
+        Some(parsed)
+    }
+
     /// Reads the whole body into one buffer. A body in one chunk is not copied, unless it is small.
     pub(crate) async fn read_all(&mut self, limit_bytes: usize) -> io::Result<Bytes> {
         // With gzip, the declared length says nothing about the decoded body.

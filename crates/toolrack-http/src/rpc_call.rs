@@ -115,6 +115,9 @@ impl Inner {
         match response.content.kind {
             BodyKind::EventStream => self.read_sse_response(response, id, resume).await,
             BodyKind::Json => {
+                if let Some(result) = response.parse_buffered(|body| self.parse_success(body, id)) {
+                    return Ok(result);
+                }
                 let body = response.read_all(self.max_message_bytes).await;
                 let body = body.map_err(|error| self.body_error(error))?;
                 self.find_response(&body, id)
@@ -125,6 +128,19 @@ impl Inner {
                 Err(missing_response(response, &body))
             }
         }
+    }
+
+    /// Result of request `id`, if `body` is just that and not too large.
+    fn parse_success(&self, body: &[u8], id: u64) -> Option<RawJson> {
+        let Ok(Message::Success { id: message_id, result }) = Message::parse(body.trim_ascii())
+        else {
+            return None;
+        };
+        if message_id.as_local_id() != Some(id) || body.len() > self.max_message_bytes {
+            return None;
+        }
+        self.router.counters().count_message();
+        Some(RawJson::new(Bytes::copy_from_slice(result)))
     }
 
     /// Finds the response in a body with one message or a batch.

@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -22,6 +21,7 @@ use toolrack_transport::{
 };
 
 use crate::endpoint_url::EndpointUrl;
+use crate::http1::OutputBuffer;
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::OutgoingMessage;
 use crate::rpc_call::INITIALIZE;
@@ -99,7 +99,7 @@ pub(crate) struct HandshakeRecord {
     /// Parameters of `initialize`.
     initialize_params: Option<Box<RawValue>>,
     /// The whole `notifications/initialized` message.
-    pub(crate) initialized: Bytes,
+    pub(crate) initialized: OutputBuffer,
     backoff: Backoff,
     /// Whether a session was open since the last attempt.
     was_open: bool,
@@ -275,7 +275,7 @@ impl Inner {
         message: &OutgoingMessage<'_>,
     ) -> Result<RawJson, RequestError> {
         let params = encode(|out| params.write(message.id, out))?;
-        self.session.handshake.lock().initialize_params = serde_json::from_slice(&params).ok();
+        self.session.handshake.lock().initialize_params = serde_json::from_slice(&params.0).ok();
         // A second `initialize` replaces the session. The server would keep the old one until it
         // expires.
         if let Some(previous_id) = self.session.take_session_id() {

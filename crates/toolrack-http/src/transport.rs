@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
-use bytes::Bytes;
 use http::{HeaderValue, Method};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -30,7 +29,7 @@ use toolrack_transport::{
 use crate::connect::Connector;
 use crate::connection_pool::ConnectionPool;
 use crate::endpoint_url::{EndpointUrl, redact_url};
-use crate::http1::SentFlag;
+use crate::http1::{OutputBuffer, SentFlag};
 use crate::options::{HttpOptions, HttpServerDef};
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::{HttpRequest, OutgoingMessage, RequestSender};
@@ -193,7 +192,7 @@ impl Transport for HttpTransport {
         let body = encode(|out| write_response(out, id, outcome))?;
         // Rejected, not queued: a server that reads no responses must not fill our memory.
         let Ok(slot) = Arc::clone(&inner.response_slots).try_acquire_owned() else {
-            let buffered_bytes = MAX_RESPONSES_IN_FLIGHT.saturating_mul(body.len());
+            let buffered_bytes = MAX_RESPONSES_IN_FLIGHT.saturating_mul(body.0.len());
             return Err(RequestError::not_sent(TransportError::QueueFull { buffered_bytes }));
         };
         inner.post_in_background("answer", body, Some(slot));
@@ -313,7 +312,7 @@ impl Inner {
         self: &Arc<Self>,
         method: &str,
         name: Option<&str>,
-        body: Bytes,
+        body: OutputBuffer,
     ) -> Result<(), RequestError> {
         let message = OutgoingMessage { method, name, body, ..OutgoingMessage::default() };
         let posted = async {
@@ -411,7 +410,7 @@ impl Inner {
     fn post_in_background(
         self: &Arc<Self>,
         method: &'static str,
-        body: Bytes,
+        body: OutputBuffer,
         slot: Option<tokio::sync::OwnedSemaphorePermit>,
     ) {
         let inner = Arc::clone(self);
@@ -464,16 +463,12 @@ impl Drop for CancelGuard<'_> {
     }
 }
 
-/// Memory reserved for an outgoing message.
-const MESSAGE_BYTES: usize = 512;
-
 pub(crate) fn encode(
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
-) -> Result<Bytes, RequestError> {
-    // A usual message fits, so the buffer does not double its way up.
-    let mut out = Vec::with_capacity(MESSAGE_BYTES);
-    write(&mut out).map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
-    Ok(Bytes::from(out))
+) -> Result<OutputBuffer, RequestError> {
+    let mut out = OutputBuffer::take();
+    write(&mut out.0).map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
+    Ok(out)
 }
 
 /// Task tracker and stop token. Spawns from inside and outside of the runtime.

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::connect::connect_unix;
 use crate::endpoint_url::EndpointUrl;
-use crate::http1::Http1Connection;
+use crate::http1::{Http1Connection, OutputBuffer};
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::{CommonHeaders, HttpRequest, OutgoingMessage};
 use crate::response::{BodySource, HttpResponse};
@@ -70,7 +70,10 @@ impl UnixClient {
             url: &url,
             common_headers: &CommonHeaders::new(common_headers),
             headers: &RequestHeaders::default(),
-            message: &OutgoingMessage { body, ..OutgoingMessage::default() },
+            message: &OutgoingMessage {
+                body: OutputBuffer(body.into()),
+                ..OutgoingMessage::default()
+            },
             authorization: None,
         };
         let exchange = async {

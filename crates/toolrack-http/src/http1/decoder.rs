@@ -6,10 +6,7 @@ use std::io;
 use std::mem::MaybeUninit;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER,
-    TRANSFER_ENCODING, WWW_AUTHENTICATE,
-};
+use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 
 use crate::request_headers::HTTP_SESSION_ID;
@@ -107,16 +104,17 @@ pub(crate) fn parse_head(bytes: &[u8]) -> io::Result<Parsed> {
 
 impl HeaderFields {
     fn read(&mut self, field: &httparse::Header<'_>) -> io::Result<()> {
-        let is = |name: &HeaderName| field.name.eq_ignore_ascii_case(name.as_str());
-        let mut kept = KEPT_HEADERS.iter().find(|name| is(name));
-        if is(&CONTENT_TYPE) {
+        // With names known to the compiler, most headers are told apart by their length.
+        let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+        let mut kept = None;
+        if is("content-type") {
             // The first value counts.
             let kind = *self.kind.get_or_insert_with(|| BodyKind::from_content_type(field.value));
             // Kept only for error messages, which name an unexpected type.
             kept = (kind == BodyKind::Other).then_some(&CONTENT_TYPE);
-        } else if is(&CONTENT_ENCODING) {
+        } else if is("content-encoding") {
             self.encoding.get_or_insert_with(|| ContentEncoding::from_header(field.value));
-        } else if is(&CONTENT_LENGTH) {
+        } else if is("content-length") {
             let length =
                 parse_digits(field.value, 10).ok_or_else(|| malformed("invalid Content-Length"))?;
             // RFC 9112 §6.3: a repeated length is harmless, a different one makes the end of
@@ -124,11 +122,11 @@ impl HeaderFields {
             if self.length.replace(length).is_some_and(|before| before != length) {
                 return Err(malformed("two different Content-Length values"));
             }
-        } else if is(&TRANSFER_ENCODING) {
+        } else if is("transfer-encoding") {
             // RFC 9112 §6.3: only the final coding decides how the body ends.
             let last = list_items(field.value).last().unwrap_or_default();
             self.is_chunked = Some(last.eq_ignore_ascii_case(b"chunked"));
-        } else if is(&CONNECTION) {
+        } else if is("connection") {
             for token in list_items(field.value) {
                 // `close` wins over `keep-alive`, in any order.
                 if token.eq_ignore_ascii_case(b"close") {
@@ -137,6 +135,8 @@ impl HeaderFields {
                     self.is_kept.get_or_insert(true);
                 }
             }
+        } else {
+            kept = KEPT_HEADERS.iter().find(|name| is(name.as_str()));
         }
         if let Some((name, value)) = kept.zip(HeaderValue::from_bytes(field.value).ok()) {
             self.headers.append(name, value);
@@ -173,10 +173,10 @@ fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Parses a number that consists of digits only.
 pub(crate) fn parse_digits(text: &[u8], radix: u32) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok()?;
-    // Digits are checked first, because `from_str_radix` also accepts a leading `+`.
-    let is_number = text.chars().all(|character| character.is_digit(radix));
-    u64::from_str_radix(text, radix).ok().filter(|_| is_number)
+    let add = |number: u64, byte: &u8| {
+        number.checked_mul(radix.into())?.checked_add(char::from(*byte).to_digit(radix)?.into())
+    };
+    text.iter().try_fold(0, add).filter(|_| !text.is_empty())
 }
 
 /// Limits of chunk headers and trailers.
