@@ -138,7 +138,9 @@ impl HeaderFields {
         } else {
             kept = KEPT_HEADERS.iter().find(|name| is(name.as_str()));
         }
-        if let Some((name, value)) = kept.zip(HeaderValue::from_bytes(field.value).ok()) {
+        if let Some(name) = kept
+            && let Ok(value) = HeaderValue::from_bytes(field.value)
+        {
             self.headers.append(name, value);
         }
         Ok(())
