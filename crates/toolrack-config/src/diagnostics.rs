@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::table_reader::Place;
+use crate::tree::Node;
 
 /// Maximum number of errors, and of warnings: a file with more is no config.
 const MAX_DIAGNOSTICS: usize = 500;
@@ -239,11 +240,11 @@ struct LocationData {
     path: String,
     at: Position,
     fields: Vec<(Cow<'static, str>, Position)>,
-    table: Option<Map<String, Value>>,
+    table: Option<Node>,
 }
 
 impl SourceLocation {
-    pub(crate) fn new(place: &Place<'_>, table: Option<Map<String, Value>>) -> Self {
+    pub(crate) fn new(place: &Place<'_>, table: Option<Node>) -> Self {
         let diagnostics = place.diagnostics;
         let position =
             |(field, at): (&Cow<'static, str>, usize)| (field.clone(), diagnostics.position(at));
@@ -262,8 +263,8 @@ impl SourceLocation {
     }
 
     /// The entry as `toolrack.toml` has it, with every key, as JSON. `None` for files of other tools.
-    pub fn table(&self) -> Option<&Map<String, Value>> {
-        self.0.as_ref()?.table.as_ref()
+    pub fn table(&self) -> Option<Map<String, Value>> {
+        self.0.as_ref()?.table.as_ref().map(Node::to_json_object)
     }
 
     /// Start of the entry.

@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Map, Value};
-
 use crate::config_file::{ServerEntry, Settings};
 use crate::diagnostics::{DiagnosticKind, SourceLocation};
 use crate::interpolate::has_secret;
 use crate::server::{EnvValue, McpTransport, Package, PackageKind};
-use crate::table_reader::{Place, TableReader, join};
+use crate::table_reader::{Place, TableReader, join, join_index};
+use crate::tree::Node;
 use crate::validate::{self, TextRule};
 
 /// A server as written in a file, before validation.
@@ -31,7 +30,7 @@ pub(crate) struct RawServer<'d> {
     pub(crate) package: Option<Package>,
     pub(crate) settings: Settings,
     /// The entry as `toolrack.toml` has it.
-    pub(crate) table: Option<Map<String, Value>>,
+    pub(crate) table: Option<Node>,
 }
 
 /// Transport of a server.
@@ -186,9 +185,9 @@ impl<'d> RawServer<'d> {
             lists.push(("package.runtime_args", &mut package.runtime_args));
         }
         for (key, list) in lists {
-            let field = |n| format!("{key}[{n}]").into();
+            let field = |index| join_index(key, index).into();
             let each = list.iter_mut().enumerate();
-            texts.extend(each.map(|(n, text)| (field(n), text, TextRule::Any)));
+            texts.extend(each.map(|(index, text)| (field(index), text, TextRule::Any)));
         }
         if let Some(cwd) = &mut self.cwd {
             texts.push(("cwd".into(), cwd, TextRule::Command));

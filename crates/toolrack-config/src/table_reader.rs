@@ -126,9 +126,15 @@ pub fn join(path: &str, key: &str) -> String {
     match (path, plain) {
         ("", true) => key.to_owned(),
         ("", false) => format!("{key:?}"),
-        (_, true) => format!("{path}.{key}"),
+        (_, true) => [path, ".", key].concat(),
         (_, false) => format!("{path}.{key:?}"),
     }
+}
+
+/// Path of an item of a list.
+pub(crate) fn join_index(list: &str, index: usize) -> String {
+    // Not `format!`, which costs more than the rest of reading an argument.
+    [list, "[", &index.to_string(), "]"].concat()
 }
 
 /// Path to a value. It is written only into diagnostics.
@@ -309,7 +315,7 @@ impl<'d> Reader<'d, '_> {
         for (index, node) in nodes.iter().enumerate() {
             // Each item has a place of its own: diagnostics after interpolation look it up
             // by this name.
-            self.locations.insert(format!("{}[{index}]", self.name).into(), node.at);
+            self.locations.insert(join_index(self.name, index).into(), node.at);
             // An invalid item is reported and left out; the others are still checked.
             items.extend(each(self, &Path::Index(path, index), node));
         }
@@ -326,7 +332,7 @@ impl<'d> Reader<'d, '_> {
             return self.wrong(path, node, "a table of strings");
         };
         let mut items = Vec::with_capacity(members.len());
-        for member in members {
+        for member in members.iter() {
             self.locations.insert(join(self.name, &member.key).into(), member.at);
             let value = each(self, &Path::Key(path, &member.key), &member.value);
             items.extend(value.map(|value| (member.key.clone(), value)));

@@ -68,8 +68,8 @@ fn agent(mut fields: TableReader<'_, '_>, known: &mut HashMap<String, usize>) ->
 }
 
 fn servers(tables: Vec<TableReader<'_, '_>>) -> Vec<ServerEntry> {
-    let mut known: HashMap<String, usize> = HashMap::new();
-    let mut servers = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::with_capacity(tables.len());
+    let mut servers = Vec::with_capacity(tables.len());
     for mut fields in tables {
         let at = fields.place.location("name");
         let server = server(&mut fields);
@@ -90,7 +90,7 @@ fn servers(tables: Vec<TableReader<'_, '_>>) -> Vec<ServerEntry> {
 
 fn server<'d>(fields: &mut TableReader<'d, '_>) -> RawServer<'d> {
     let mut server = RawServer::from_table(fields);
-    server.table = Some(fields.node.to_json_object());
+    server.table = Some(fields.node.clone());
     server.id = uuid(fields);
     let transport: Option<String> = fields.take("transport");
     server.transport = transport.map(|text| match text.as_str() {

@@ -4,6 +4,7 @@
 //! expanded only while the tree stays below [`MAX_NODES`], so that nested ones cannot fill the memory.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
@@ -32,7 +33,8 @@ pub(crate) enum Value {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    Table(Vec<Member>),
+    /// Shared, because every server entry keeps its own table.
+    Table(Arc<Vec<Member>>),
     /// No key takes a date.
     Date(String),
     /// A value that cannot be represented.
@@ -66,7 +68,7 @@ pub(crate) fn read(format: Format, diagnostics: &Diagnostics<'_>) -> Node {
 
 impl Node {
     pub(crate) fn empty_table() -> Self {
-        Self { at: 0, value: Value::Table(Vec::new()) }
+        Self { at: 0, value: Value::Table(Arc::default()) }
     }
 
     /// Members of a table; empty for anything else.
@@ -116,7 +118,7 @@ impl Node {
             at: 0,
             value: Self::from_json(value, depth + 1),
         };
-        Self { at: 0, value: Value::Table(members.iter().map(member).collect()) }
+        Self { at: 0, value: Value::Table(Arc::new(members.iter().map(member).collect())) }
     }
 
     /// The value as JSON. JSON has neither infinity nor dates: they are text.
@@ -205,7 +207,7 @@ fn toml_table(table: &DeTable<'_>, at: usize, depth: usize) -> Node {
         .collect();
     // The library sorts by name; diagnostics follow the order of the file.
     members.sort_by_key(|member| member.at);
-    Node { at, value: Value::Table(members) }
+    Node { at, value: Value::Table(members.into()) }
 }
 
 fn toml_node(value: &DeValue<'_>, at: usize, depth: usize) -> Node {
@@ -283,7 +285,7 @@ fn jsonc_node(value: ast::Value<'_>, diagnostics: &Diagnostics<'_>, depth: usize
                 value: jsonc_node(property.value, diagnostics, depth + 1),
             };
             let members = object.properties.into_iter().map(member).collect();
-            Value::Table(drop_duplicates(members, diagnostics))
+            Value::Table(drop_duplicates(members, diagnostics).into())
         }
     };
     Node { at, value }
@@ -393,7 +395,7 @@ impl YamlBuilder {
         let Some(Open { at, anchor, body }) = self.open.pop() else { return Ok(()) };
         let value = match body {
             Body::List(nodes) => Value::List(nodes),
-            Body::Table(members, _) => Value::Table(drop_duplicates(members, diagnostics)),
+            Body::Table(members, _) => Value::Table(drop_duplicates(members, diagnostics).into()),
         };
         self.put(Node { at, value }, anchor)
     }

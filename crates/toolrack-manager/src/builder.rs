@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -17,6 +17,7 @@ use toolrack_http::HttpOptions;
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;
 
+use crate::connection_task::MIN_STARTS;
 use crate::connector::PackageInstaller;
 use crate::environment::Environment;
 use crate::events::EventSender;
@@ -31,9 +32,6 @@ const COMMAND_CAPACITY: usize = 256;
 const REPORT_CAPACITY: usize = 1024;
 /// Capacity of the queue of cache writes. When it is full, the next write is dropped.
 const CACHE_WRITE_CAPACITY: usize = 256;
-/// How many servers start at once per processor, so that the machine stays responsive.
-const STARTS_PER_PROCESSOR: usize = 2;
-const MIN_STARTS: usize = 4;
 
 /// Settings of a manager. Created by [`McpManager::builder`].
 #[must_use = "nothing happens until it is built"]
@@ -157,7 +155,6 @@ impl ManagerBuilder {
         let tool_cache = self.tool_cache.clone().map(new_cache);
         let (command_sender, commands) = mpsc::channel(COMMAND_CAPACITY);
         let (report_sender, reports) = mpsc::channel(REPORT_CAPACITY);
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             version: watch::Sender::new(0),
@@ -165,7 +162,8 @@ impl ManagerBuilder {
             commands: command_sender,
             next_call_id: AtomicU64::new(0),
             settings: self,
-            start_permits: Semaphore::new((processors * STARTS_PER_PROCESSOR).max(MIN_STARTS)),
+            start_permits: Semaphore::new(MIN_STARTS),
+            more_start_permits: Once::new(),
             tool_cache,
             tracker: TaskTracker::new(),
             stop: CancellationToken::new(),

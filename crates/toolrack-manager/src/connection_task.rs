@@ -31,6 +31,9 @@ use crate::rate_limit::RateLimiter;
 use crate::server_tools::RefreshLimiter;
 use crate::snapshot::ActiveClient;
 
+/// How many servers start at once per processor, so that the machine stays responsive.
+const STARTS_PER_PROCESSOR: usize = 2;
+pub(crate) const MIN_STARTS: usize = 4;
 /// How long one start may hold its permit. A server that hangs delays the others no longer than this.
 const START_PERMIT_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -211,7 +214,15 @@ impl ConnectionTask {
 
     async fn connect(&self, connector: &Arc<ClosingConnector>) -> Result<McpClient, ConnectError> {
         // Starting fifty servers at once would be a CPU storm, in which healthy ones time out too.
-        let permit = self.shared.start_permits.acquire().await;
+        let permits = &self.shared.start_permits;
+        if permits.available_permits() == 0 {
+            self.shared.more_start_permits.call_once(|| {
+                let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
+                let n_more = (n_processors * STARTS_PER_PROCESSOR).saturating_sub(MIN_STARTS);
+                permits.add_permits(n_more);
+            });
+        }
+        let permit = permits.acquire().await;
         let connector = Arc::clone(connector) as Arc<dyn Connector>;
         let mut connecting = pin!(self.client_builder().connect_with(connector));
         tokio::select! {

@@ -7,8 +7,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -69,6 +69,9 @@ pub(crate) struct Shared {
     pub(crate) settings: ManagerBuilder,
     /// Limits how many servers start at once.
     pub(crate) start_permits: Semaphore,
+    /// Adds the permits of a machine with many processors, when the first ones are in use. Counting processors reads
+    /// several files, and most programs start few servers.
+    pub(crate) more_start_permits: Once,
     pub(crate) tool_cache: Option<ToolCache>,
     pub(crate) tracker: TaskTracker,
     pub(crate) stop: CancellationToken,

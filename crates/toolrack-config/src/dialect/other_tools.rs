@@ -319,7 +319,7 @@ fn flat(node: &Node) -> Node {
         return node.clone();
     };
     let members: Vec<Member> = node.members().iter().chain(config.members()).cloned().collect();
-    Node { at: node.at, value: Value::Table(members) }
+    Node { at: node.at, value: Value::Table(members.into()) }
 }
 
 static OPENCODE: TableKeys = foreign_table(&[
@@ -367,7 +367,7 @@ fn opencode_server<'d>(diagnostics: &'d Diagnostics<'d>, path: &str, node: &Node
     if let Some(timeout) = node.get("timeout") {
         // A bare number is read as the member `startup`.
         let startup = Member { key: "startup".to_owned(), at: timeout.at, value: timeout.clone() };
-        let bare = Node { at: timeout.at, value: Value::Table(vec![startup]) };
+        let bare = Node { at: timeout.at, value: Value::Table(vec![startup].into()) };
         let table = if timeout.is_table() { timeout } else { &bare };
         let path = fields.place.field("timeout");
         let mut fields = table_reader::read(diagnostics, &OPENCODE_TIMEOUT, &path, table);

@@ -302,7 +302,7 @@ fn write_variable(config: &EnvVarConfig) -> Value {
 impl McpConfig {
     /// Reads an entry of `toolrack.toml` with every key as written; converts any other.
     pub(crate) fn from_written(entry: &ServerEntry) -> Self {
-        entry.origin.table().map_or_else(|| Self::from_entry(entry), read)
+        read(&entry.origin.table().unwrap_or_else(|| entry.to_table()))
     }
 
     /// Converts an entry of any supported config file. The id is nil.
