@@ -181,7 +181,7 @@ impl McpClient {
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let session = &self.session;
-        session.require("tools", |has| has.tools.is_some())?;
+        session.require_tools()?;
         let params =
             CallToolParams { name: tool, arguments: Some(or_empty_object(arguments)), task: None };
         if session.needs_task(tool) {
@@ -200,7 +200,7 @@ impl McpClient {
     /// Lists the tools: from the cache while the server's TTL allows, else fetched now.
     pub async fn list_tools(&self) -> Result<Arc<List<Tool>>, CallError> {
         let session = &self.session;
-        session.require("tools", |has| has.tools.is_some())?;
+        session.require_tools()?;
         session.list().await
     }
 

@@ -3,11 +3,11 @@
 //! **Invariant:** when an error is returned, the transport has closed and nothing is left running.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_mcp::{Era, Method, Revision, SubscriptionFilter, Tool};
@@ -25,6 +25,9 @@ use crate::request_meta::ToolParamHeaders;
 use crate::server_requests::ServerRequestHandler;
 use crate::session::{Session, run_session_task};
 use crate::subscriptions::Subscription;
+
+/// How long a server that declares no tools may take to list some.
+const UNDECLARED_LIST_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl ClientBuilder {
     /// Opens a transport, negotiates a version, and lists the tools. [`Timeouts::startup`](crate::Timeouts::startup) limits the whole
@@ -99,6 +102,7 @@ fn start_session(
         list_cache: ListCache::default(),
         param_headers: ToolParamHeaders::default(),
         has_task_tools: AtomicBool::new(false),
+        has_undeclared_tools: AtomicBool::new(false),
         log_level: Mutex::default(),
         list_subscription: Mutex::default(),
         resource_subscriptions: Mutex::default(),
@@ -119,15 +123,21 @@ async fn subscribe_and_list(session: &Arc<Session>) -> Result<(), CallError> {
         subscription.established(session.transport.kind()).await;
         *session.list_subscription.lock() = Some(subscription);
     }
-    // Servers before 2025-06-18 often have tools without declaring them, so they are asked; an error then
-    // means "no tools".
-    let is_declared = session.server.capabilities.tools.is_some();
-    if !is_declared && session.revision() >= Revision::R2025_06_18 {
-        return Ok(());
+    if session.server.capabilities.tools.is_some() {
+        return session.fetch_list::<Tool>().await.map(drop);
     }
-    match session.fetch_list::<Tool>().await {
-        Err(CallError::Refused(_)) if !is_declared => Ok(()),
-        outcome => outcome.map(drop),
+    // Some servers have tools without declaring them, so every server is asked once. Before 2025-06-18 that was
+    // allowed; later ones may leave the request without a response.
+    let is_allowed = session.revision() < Revision::R2025_06_18;
+    let limit = if is_allowed { session.timeouts.call } else { UNDECLARED_LIST_TIMEOUT };
+    match timeout(limit, session.fetch_list::<Tool>()).await {
+        Ok(Ok(list)) => {
+            session.has_undeclared_tools.store(!list.items.is_empty(), Ordering::Relaxed);
+            Ok(())
+        }
+        // Anything but a broken connection means "no tools".
+        Ok(Err(error @ CallError::Transport(_))) => Err(error),
+        Ok(Err(_)) | Err(_) => Ok(()),
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Session {
     pub(crate) param_headers: ToolParamHeaders,
     /// Whether any tool must be called as a task.
     pub(crate) has_task_tools: AtomicBool,
+    /// The server listed tools without declaring them.
+    pub(crate) has_undeclared_tools: AtomicBool,
     /// Requested log level. Modern requests repeat it.
     pub(crate) log_level: Mutex<Option<LogLevel>>,
     /// Subscription to list changes.
@@ -104,6 +106,13 @@ impl Session {
             return Ok(());
         }
         Err(CallError::Unsupported { feature })
+    }
+
+    /// A server that listed tools has them, declared or not.
+    pub(crate) fn require_tools(&self) -> Result<(), CallError> {
+        self.require("tools", |has| {
+            has.tools.is_some() || self.has_undeclared_tools.load(Ordering::Relaxed)
+        })
     }
 
     /// Sends a request and returns its raw result of any type.
@@ -310,7 +319,7 @@ impl SessionTask {
         let changes = self.session.incoming.changes(ListKind::Tools);
         if changes != self.changes_seen {
             self.changes_seen = changes;
-            if self.session.require("tools", |has| has.tools.is_some()).is_ok() {
+            if self.session.require_tools().is_ok() {
                 self.debounce.on_changed(Instant::now());
             }
         }
