@@ -76,7 +76,11 @@ impl ServerSession {
             let queries =
                 known.map(|config| self.manager().connect(&config.name, (*config).clone()));
             for outcome in join_all(queries).await {
-                outcome?;
+                match outcome {
+                    // A server that failed is listed with its reason below.
+                    Ok(_) | Err(ManagerError::NotConnected { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         } else {
             let known = enabled.iter().filter(|config| self.is_known(&config.name));

@@ -179,6 +179,7 @@ impl ManagerBuilder {
             cache_writes,
             servers: HashMap::new(),
             order: Vec::new(),
+            denied_tools: HashMap::new(),
         };
         // Reads the cache on this thread: the caller wants the cached tools when `build` returns.
         for config in configs {

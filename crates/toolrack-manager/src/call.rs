@@ -148,6 +148,25 @@ impl McpManager {
         Ok(self.call((server, tool)).args(arguments).send().await?.rendered)
     }
 
+    /// Calls a tool of a server by its name on that server, and returns its content blocks: text, images, audio and
+    /// resources, not sanitized and not truncated.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call, and the server is notified.
+    pub async fn call_tool_full(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: &Value,
+    ) -> Result<ToolCallResult<'static>, ManagerError> {
+        let raw = self.call((server, tool)).args(arguments).send_raw().await?;
+        let result = ToolCallResult::parse(raw.as_bytes()).map(ToolCallResult::into_owned);
+        result.map_err(|source| {
+            let (server, tool) = (server.to_owned(), tool.to_owned());
+            ManagerError::Undecodable { server, tool, source }
+        })
+    }
+
     /// Reserves an id for a later call, under which its events are emitted.
     pub fn reserve_call_id(&self) -> u64 {
         self.shared.next_call_id.fetch_add(1, Ordering::Relaxed)

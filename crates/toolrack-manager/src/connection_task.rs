@@ -30,6 +30,7 @@ use crate::manager::Shared;
 use crate::rate_limit::RateLimiter;
 use crate::server_tools::RefreshLimiter;
 use crate::snapshot::ActiveClient;
+use crate::withheld_variables;
 
 /// How many servers start at once per processor, so that the machine stays responsive.
 const STARTS_PER_PROCESSOR: usize = 2;
@@ -180,8 +181,12 @@ impl ConnectionTask {
             // Calls the application's client handler for its capabilities.
             outcome = catch_panic(self.connect(connector)) => outcome,
         };
-        let outcome = outcome
-            .and_then(|connected| connected.map_err(|error| Failure::from_connect_error(&error)));
+        let outcome = outcome.and_then(|connected| {
+            connected.map_err(|error| {
+                let output = withheld_variables::output_of_connect_error(&error);
+                self.with_variable_hint(Failure::from_connect_error(&error), &output)
+            })
+        });
         let client = match outcome {
             Ok(client) => client,
             Err(failure) => return self.report(TaskEvent::OpenFailed(failure)).await,
@@ -255,6 +260,18 @@ impl ConnectionTask {
         builder
     }
 
+    /// Adds what to do about a variable that the server lacks.
+    fn with_variable_hint(&self, failure: Failure, output: &[String]) -> Failure {
+        match (withheld_variables::hint(&self.config, output), failure.hint()) {
+            (None, _) => failure,
+            (Some(hint), None) => failure.with_hint(hint),
+            (Some(hint), Some(output)) => {
+                let hint = format!("{hint}; {output}");
+                failure.with_hint(hint)
+            }
+        }
+    }
+
     /// Forwards the events of the client, until the connection is lost or stopped.
     async fn forward_events(&self, mut events: Events) {
         let limiter = RateLimiter::new(Instant::now());
@@ -272,7 +289,9 @@ impl ConnectionTask {
                 // Not rate limited, unlike the events below: without it the server would be shown
                 // as connected forever.
                 Some(ClientEvent::Closed(close_reason)) => {
+                    let output = withheld_variables::output_of_close_reason(&close_reason);
                     let failure = Failure::from_close_reason(&close_reason);
+                    let failure = self.with_variable_hint(failure, output);
                     return self.report(TaskEvent::Lost(failure)).await;
                 }
                 Some(event) => {

@@ -154,13 +154,13 @@ pub(crate) fn prepare_without_package(
 pub(crate) fn stdio_options(config: &McpServerConfig, settings: &ManagerBuilder) -> StdioOptions {
     StdioOptions {
         max_message_bytes: config.max_message_bytes,
-        inherit_env: if config.inherit_env {
-            EnvInheritance::All
-        } else {
-            EnvInheritance::default()
-        },
+        inherit_env: env_inheritance(config),
         ..settings.stdio.clone()
     }
+}
+
+pub(crate) fn env_inheritance(config: &McpServerConfig) -> EnvInheritance {
+    if config.inherit_env { EnvInheritance::All } else { EnvInheritance::default() }
 }
 
 /// The failure of a config whose variables cannot be resolved. A missing value in `env` or `headers` is most likely a

@@ -41,6 +41,7 @@
 //! | `events`, `rate_limit` | [`ManagerEvent`] for subscribers; rate limiter for noisy servers |
 //! | `telemetry` | tracing span and events of a call |
 //! | `environment` | [`Environment`]: variables and files for `${…}` |
+//! | `withheld_variables` | hint for a server that lacks a variable of ours |
 //! | `error` | [`ManagerError`], [`Failure`] and its kinds |
 //!
 //! Start with `lifecycle` (what happens to a server), then `supervisor` (who acts on it), then `call` and
@@ -123,6 +124,7 @@ mod telemetry;
 mod tool_cache;
 mod tool_filter;
 mod tool_names;
+mod withheld_variables;
 
 pub use builder::ManagerBuilder;
 pub use call::{CallArguments, CallTarget, ToolCall, ToolResult, render_tool_result};

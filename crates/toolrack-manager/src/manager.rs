@@ -110,10 +110,14 @@ impl McpManager {
         self.shared.stop_servers(servers.iter().map(|server| server.name()), Operation::Stop).await
     }
 
-    /// Adds a server or changes its config, connects it, and waits for the outcome. `Ok` is the server's snapshot even
-    /// if connecting failed: its [state](McpConnection::state) says whether it accepts calls.
+    /// Adds a server or changes its config, connects it, and waits for the outcome.
     ///
     /// A server that is connected with the same config is left alone. The name in the config is ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`ManagerError::NotConnected`], whose state says why. The server stays configured, and is tried again in the
+    /// background.
     pub async fn connect(
         &self,
         name: &str,
@@ -122,7 +126,12 @@ impl McpManager {
         let config = McpServerConfig { name: name.to_owned(), ..config };
         let upsert = self.shared.upsert_operation(config).await;
         self.shared.apply(vec![upsert, Operation::Step(name.to_owned(), Event::Start)]).await?;
-        self.wait_until_settled(name).await
+        let connection = self.wait_until_settled(name).await?;
+        if connection.is_connected() {
+            return Ok(connection);
+        }
+        let state = connection.state().clone();
+        Err(ManagerError::NotConnected { server: name.to_owned(), state })
     }
 
     /// Adds servers or changes their configs, without starting any. A running server whose transport changed is
@@ -145,15 +154,16 @@ impl McpManager {
         self.shared.stop_servers([name], Operation::Remove).await
     }
 
-    /// Connects a configured server at once, and waits for the outcome as [`connect`](Self::connect) does. A server
-    /// that is connected is left alone.
+    /// Connects a configured server at once, and waits for the outcome. A server that is connected is left alone. `Ok`
+    /// is the server's snapshot even if connecting failed: its [state](McpConnection::state) says whether it accepts
+    /// calls.
     pub async fn start(&self, name: &str) -> Result<Arc<McpConnection>, ManagerError> {
         self.shared.apply(vec![Operation::Step(name.to_owned(), Event::Start)]).await?;
         self.wait_until_settled(name).await
     }
 
-    /// Ends a server if it runs, connects it again at once, and waits for the outcome as [`connect`](Self::connect)
-    /// does. Resets its failure count.
+    /// Ends a server if it runs, connects it again at once, and waits for the outcome as [`start`](Self::start) does.
+    /// Resets its failure count.
     pub async fn reconnect(&self, name: &str) -> Result<Arc<McpConnection>, ManagerError> {
         self.shared.apply(vec![Operation::Step(name.to_owned(), Event::Restart)]).await?;
         self.wait_until_settled(name).await
@@ -184,7 +194,7 @@ impl McpManager {
     }
 
     /// Denies tools of a server, in addition to those that its config denies. Names or patterns; they replace those of
-    /// the last call.
+    /// the last call. The server may be added later, also after it was removed.
     pub async fn set_denied_tools(&self, server: &str, tools: &[&str]) -> Result<(), ManagerError> {
         let patterns = tools.iter().map(|tool| (*tool).to_owned()).collect();
         self.shared.apply(vec![Operation::DenyTools(server.to_owned(), patterns)]).await

@@ -60,6 +60,9 @@ pub(crate) enum Operation {
     DenyTools(String, Vec<String>),
 }
 
+/// Servers whose tools may be denied before they are known.
+const MAX_DENIED_SERVERS: usize = 1024;
+
 /// State of the supervisor task.
 pub(crate) struct Supervisor {
     pub(crate) shared: Arc<Shared>,
@@ -69,6 +72,8 @@ pub(crate) struct Supervisor {
     pub(crate) servers: HashMap<Arc<str>, ServerRecord>,
     /// Names in the order in which they were added, which is the order of their tools. Without removed servers.
     pub(crate) order: Vec<Arc<str>>,
+    /// Patterns of tools that are denied at runtime, by server. A server may be added after its tools were denied.
+    pub(crate) denied_tools: HashMap<String, Vec<String>>,
 }
 
 impl Supervisor {
@@ -142,11 +147,18 @@ impl Supervisor {
             }
             Operation::UpdateTools(server, epoch) => self.update_tools(&server, epoch),
             Operation::DenyTools(server, patterns) => {
-                let name = self.find(&server)?;
-                if let Some(record) = self.servers.get_mut(&name) {
-                    Arc::make_mut(&mut record.current).filter.denied_at_runtime = patterns;
+                // Bounded: names come from the application, and an unknown one may be misspelled.
+                if !self.denied_tools.contains_key(&*server)
+                    && self.denied_tools.len() >= MAX_DENIED_SERVERS
+                {
+                    self.find(&server)?;
+                }
+                if let Some(record) = self.servers.get_mut(&*server) {
+                    let filter = &mut Arc::make_mut(&mut record.current).filter;
+                    filter.denied_at_runtime.clone_from(&patterns);
                     record.refilter(&self.shared.events);
                 }
+                self.denied_tools.insert(server, patterns);
             }
         }
         Ok(())
@@ -167,7 +179,8 @@ impl Supervisor {
                 self.step(&name, event);
             }
             None => {
-                let record = ServerRecord::new(config, cached, &self.shared.events);
+                let denied = self.denied_tools.get(&*name).cloned().unwrap_or_default();
+                let record = ServerRecord::new(config, denied, cached, &self.shared.events);
                 self.servers.insert(Arc::clone(&name), record);
             }
         }
@@ -399,14 +412,19 @@ pub(crate) struct ServerRecord {
 }
 
 impl ServerRecord {
-    fn new(config: Arc<McpServerConfig>, cached: CachedTools, events: &EventSender) -> Self {
+    fn new(
+        config: Arc<McpServerConfig>,
+        denied_tools: Vec<String>,
+        cached: CachedTools,
+        events: &EventSender,
+    ) -> Self {
         let current = Arc::new(McpConnection {
             name: config.name.as_str().into(),
             lifecycle: Lifecycle::new(policy(&config)),
             phase: ConnectPhase::default(),
             active: None,
             tools: Arc::default(),
-            filter: ToolFilter::new(&config, Vec::new()),
+            filter: ToolFilter::new(&config, denied_tools),
             config,
         });
         let (stop, stop_waiters) = (CancellationToken::new(), Vec::new());

@@ -194,6 +194,13 @@ fn is_inherited(name: &OsStr, inheritance: EnvInheritance) -> bool {
     })
 }
 
+/// Names of our variables that a server does not inherit. Those without a value are as good as unset.
+pub fn withheld_variables(inheritance: EnvInheritance) -> Vec<String> {
+    let ours = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+    let withheld = ours.filter(|(name, _)| !is_inherited(name, inheritance));
+    withheld.filter_map(|(name, _)| name.into_string().ok()).collect()
+}
+
 /// The search path without a `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 

@@ -70,7 +70,7 @@ mod transport;
 mod write_queue;
 
 pub use compat::{Incoming, StdioTransport};
-pub use launch_spec::{EnvInheritance, find_program};
+pub use launch_spec::{EnvInheritance, find_program, withheld_variables};
 pub use options::{CleanupCommand, Guardian, McpServerDef, ShutdownTimeouts, StdioOptions};
 pub use orphan_cleanup::{is_orphaned, kill_orphans, new_process_tag};
 pub use prepared_guardian::PreparedGuardian;

@@ -44,3 +44,30 @@ async fn changed_values_take_effect_at_the_next_connection() {
     }
     manager.close().await;
 }
+
+/// Cargo sets `CARGO_PKG_NAME` for this process, and no server inherits it.
+#[tokio::test]
+async fn failure_names_a_variable_that_was_withheld() {
+    let script = "echo 'Error: CARGO_PKG_NAME is required' >&2; exit 1";
+    let config = McpServerConfig::stdio("demo", "sh", &["-c", script]);
+    let mut passed = config.clone();
+    passed.name = "passed".to_owned();
+    let McpTransport::Stdio { env, .. } = &mut passed.transport else { panic!() };
+    env.insert("CARGO_PKG_NAME".to_owned(), EnvValue::from("${CARGO_PKG_NAME}"));
+    let inheriting =
+        McpServerConfig { name: "inheriting".to_owned(), inherit_env: true, ..config.clone() };
+    let manager = McpManager::new(vec![config, passed, inheriting]);
+    manager.connect_all().await.unwrap();
+    let hint = |name: &str| {
+        let server = manager.server(name).unwrap();
+        server.state().failure().unwrap().hint().unwrap_or_default().to_owned()
+    };
+    let expected = "`CARGO_PKG_NAME`, which the server names, is set here but not passed to it; add `env = { \
+                    CARGO_PKG_NAME = \"${CARGO_PKG_NAME}\" }` to its entry";
+    assert!(hint("demo").starts_with(expected), "{}", hint("demo"));
+    assert!(hint("demo").contains("is required"), "{}", hint("demo"));
+    for name in ["passed", "inheriting"] {
+        assert!(!hint(name).contains("not passed"), "{}", hint(name));
+    }
+    manager.close().await;
+}

@@ -12,6 +12,7 @@ mod calls;
 mod config_file;
 mod environment;
 mod fixture;
+mod founding_document;
 mod http;
 mod http_reconnect;
 mod lazy_start;
