@@ -22,7 +22,10 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_gateway::{Gateway, HttpGateway, Scope, ServerRequestRouter};
-use toolrack_service::{Autostart, Home, LocalService, ServiceError, ServiceOptions, WatchConfig};
+use toolrack_service::{
+    Autostart, ErrorCode, ErrorDetail, Home, LocalService, ServiceError, ServiceOptions,
+    WatchConfig,
+};
 
 use crate::event_recorder::EventRecorder;
 use crate::problem::Problem;
@@ -115,9 +118,36 @@ fn gateway(
 impl Endpoints {
     /// The endpoint of an agent. Starts its servers on first use.
     async fn agent(&self, id: &str) -> Result<HttpGateway, Problem> {
-        if self.own.service.agent() == Some(id) {
-            return Ok(self.own.all.clone());
+        self.with_agent(Some(id), |endpoints| endpoints.all.clone()).await
+    }
+
+    /// The service of an agent, or of the daemon itself. Starts the agent's servers on first use.
+    pub(crate) async fn service(&self, agent: Option<&str>) -> Result<Arc<LocalService>, Problem> {
+        self.with_agent(agent, |endpoints| Arc::clone(&endpoints.service)).await
+    }
+
+    /// The same, without starting anything: `None` if the agent is not in use.
+    pub(crate) fn active_service(
+        &self,
+        agent: Option<&str>,
+    ) -> Result<Option<Arc<LocalService>>, Problem> {
+        match agent {
+            Some(id) if self.own.service.agent() != agent => {
+                let cell = self.agent_cell(id)?;
+                Ok(cell.get().map(|endpoints| Arc::clone(&endpoints.service)))
+            }
+            _ => Ok(Some(Arc::clone(&self.own.service))),
         }
+    }
+
+    async fn with_agent<T>(
+        &self,
+        agent: Option<&str>,
+        select: impl FnOnce(&EndpointSet) -> T,
+    ) -> Result<T, Problem> {
+        let Some(id) = agent.filter(|_| self.own.service.agent() != agent) else {
+            return Ok(select(&self.own));
+        };
         let open = async || {
             let (home, options) = self.source.clone();
             let endpoints = EndpointSet::open(home, options, Some(id)).await?;
@@ -128,7 +158,7 @@ impl Endpoints {
         };
         // A failed open leaves the cell empty, so the next request tries again.
         let cell = self.agent_cell(id)?;
-        Ok(cell.get_or_try_init(open).await?.all.clone())
+        Ok(select(cell.get_or_try_init(open).await?))
     }
 
     /// The cell of an agent's endpoints. Closes those of removed agents.
@@ -140,9 +170,11 @@ impl Endpoints {
             self.tasks.spawn(async move { close_cell(&cell).await });
         }
         if !configured.iter().any(|agent| agent == id) {
-            return Err(Problem::not_found(format!(
-                "no agent `{id}` in the config file; a single server is at `/mcp/server/NAME`"
-            )));
+            let message = format!("no agent `{id}` in the config file");
+            // People try `/mcp/NAME` for a server.
+            let hint =
+                "agents have an `id` in `[[agents]]`; a single server is at `/mcp/server/NAME`";
+            return Err(ErrorDetail::new(ErrorCode::NotFound, message).with_hint(hint).into());
         }
         if agents.len() >= MAX_AGENTS && !agents.contains_key(id) {
             return Err(Problem::unavailable("too many agents are active"));

@@ -122,12 +122,6 @@ impl AppState {
         Ok(())
     }
 
-    /// Resolves a server by id or name.
-    pub(crate) fn resolve_server(&self, id_or_name: &str) -> Result<Uuid, Problem> {
-        let id = id_or_name.parse().ok().or_else(|| self.service.id_for_name(id_or_name));
-        id.ok_or_else(unknown_server)
-    }
-
     /// Registers a call, so that `cancel_call` can find it.
     pub(crate) fn register_call(self: &Arc<Self>, number: u64) -> CancellableCall {
         let cancel = CancellationToken::new();
@@ -158,6 +152,12 @@ pub(crate) async fn run_blocking<T: Send + 'static, E: Into<Problem> + Send + 's
         Ok(result) => result.map_err(E::into),
         Err(_panicked) => Err(Problem::internal("the operation did not complete")),
     }
+}
+
+/// Resolves a server by id or name.
+pub(crate) fn resolve_server(service: &LocalService, id_or_name: &str) -> Result<Uuid, Problem> {
+    let id = id_or_name.parse().ok().or_else(|| service.id_for_name(id_or_name));
+    id.ok_or_else(unknown_server)
 }
 
 pub(crate) fn unknown_server() -> Problem {

@@ -289,6 +289,21 @@ impl LocalService {
         self.inner.snapshot.load().agents.clone()
     }
 
+    /// Statuses of the servers of another agent, which this service does not run.
+    ///
+    /// # Errors
+    ///
+    /// The config file cannot be read.
+    pub fn statuses_of_inactive_agent(
+        &self,
+        agent: &str,
+    ) -> Result<Vec<StatusDetail>, ServiceError> {
+        let file = self.inner.store.read()?.file;
+        let snapshot = ConfigSnapshot::from_file(FIRST_REVISION, Some(agent), &file);
+        let servers = snapshot.servers.iter();
+        Ok(servers.map(|server| StatusDetail::new(&server.config, None)).collect())
+    }
+
     /// The id of the server with this name.
     pub fn id_for_name(&self, name: &str) -> Option<Uuid> {
         self.inner.snapshot.load().by_name(name).map(|server| server.config.id)

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use toolrack_service::{
-    Enabled, ErrorCode, ErrorDetail, McpConfig, McpService as _, McpStatus, ServiceError,
-    StatusDetail,
+    Enabled, ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, McpStatus,
+    ServiceError, StatusDetail,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::{ApiResult, App, run_blocking, unknown_server};
+use super::{ApiResult, App, resolve_server, run_blocking, unknown_server};
 use crate::event_recorder::{LogLine, MAX_LINES};
 use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
 use crate::openapi;
@@ -118,7 +118,7 @@ impl FromRequestParts<App> for ServerId {
         let malformed =
             |error: PathRejection| Problem::malformed(error.status(), error.body_text());
         let Path(name) = Path::<String>::from_request_parts(parts, app).await.map_err(malformed)?;
-        Ok(Self { id: app.resolve_server(&name)? })
+        Ok(Self { id: resolve_server(&app.service, &name)? })
     }
 }
 
@@ -133,6 +133,14 @@ pub(super) struct LogQuery {
     limit: Option<usize>,
 }
 
+/// The agent whose servers are listed.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AgentQuery {
+    /// Id of an agent in the config file. Default: the agent of the daemon.
+    agent: Option<String>,
+}
+
 /// The servers of an agent.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct AgentServers {
@@ -140,7 +148,43 @@ pub(super) struct AgentServers {
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<String>,
     /// In the order of the config file.
-    servers: Vec<StatusView>,
+    servers: Vec<AgentServer>,
+}
+
+/// A server of an agent.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AgentServer {
+    #[serde(flatten)]
+    status: StatusView,
+    connection: Connection,
+    /// Why the connection failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// State of a connection, in the words of founding document 002.
+#[derive(Debug, Serialize, ToSchema)]
+enum Connection {
+    Connecting,
+    Connected,
+    Failed,
+    Disconnected,
+}
+
+impl From<StatusDetail> for AgentServer {
+    fn from(detail: StatusDetail) -> Self {
+        let (connection, reason) = match &detail.status {
+            McpStatus::Starting => (Connection::Connecting, None),
+            McpStatus::Running { .. } => (Connection::Connected, None),
+            McpStatus::Error { message } => {
+                // The message is one of document 004's; the reason says what happened.
+                let reason = detail.problem.as_ref().and_then(|problem| problem.reason.as_ref());
+                (Connection::Failed, Some(reason.unwrap_or(message).clone()))
+            }
+            _ => (Connection::Disconnected, None),
+        };
+        Self { status: StatusView::new(detail, None), connection, reason }
+    }
 }
 
 /// The server to reconnect.
@@ -150,6 +194,8 @@ pub(super) struct AgentServers {
 pub(super) struct ReconnectRequest {
     /// Name or id.
     name: String,
+    /// Id of an agent in the config file. Default: the agent of the daemon.
+    agent: Option<String>,
 }
 
 async fn server_views(app: &App, configs: Vec<McpConfig>) -> Result<Vec<ServerView>, Problem> {
@@ -299,21 +345,21 @@ pub(super) async fn delete(
 #[utoipa::path(post, path = "/api/servers/{id}/start", tag = "servers",
     params(ServerId), responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView)))]
 pub(super) async fn start(State(app): State<App>, server: ServerId) -> StatusResult {
-    wait_for_status(&app, server.id, app.service.start(server.id)).await
+    wait_for_status(&app.service, server.id, app.service.start(server.id)).await
 }
 
 /// Stop a server and wait until its processes have ended
 #[utoipa::path(post, path = "/api/servers/{id}/stop", tag = "servers",
     params(ServerId), responses((status = 200, body = StatusView)))]
 pub(super) async fn stop(State(app): State<App>, server: ServerId) -> StatusResult {
-    wait_for_status(&app, server.id, app.service.stop(server.id)).await
+    wait_for_status(&app.service, server.id, app.service.stop(server.id)).await
 }
 
 /// Restart a server
 #[utoipa::path(post, path = "/api/servers/{id}/restart", tag = "servers",
     params(ServerId), responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView)))]
 pub(super) async fn restart(State(app): State<App>, server: ServerId) -> StatusResult {
-    wait_for_status(&app, server.id, app.service.restart(server.id)).await
+    wait_for_status(&app.service, server.id, app.service.restart(server.id)).await
 }
 
 /// Enable a server and start it
@@ -338,7 +384,7 @@ async fn set_enabled(app: &App, id: Uuid, enabled: Enabled) -> StatusResult {
     let task = app.endpoints.tasks.spawn(async move { service.set_enabled(id, enabled).await });
     let panicked =
         |_panicked| ServiceError::new(ErrorCode::Internal, "the operation did not complete");
-    wait_for_status(app, id, async { task.await.map_err(panicked)? }).await
+    wait_for_status(&app.service, id, async { task.await.map_err(panicked)? }).await
 }
 
 /// A response with the status of a server: 200, or 202 if it is still starting.
@@ -346,7 +392,7 @@ type StatusResult = Result<(StatusCode, Json<StatusView>), Problem>;
 
 /// Waits for an operation up to [`START_TIMEOUT`], and responds with the status: 200, or 202 if it is still starting.
 async fn wait_for_status(
-    app: &App,
+    service: &LocalService,
     id: Uuid,
     work: impl Future<Output = Result<(), ServiceError>>,
 ) -> StatusResult {
@@ -355,12 +401,12 @@ async fn wait_for_status(
     if let Ok(Err(error)) = finished {
         let mut problem = Problem::from(error);
         // A program that is not found: 404 would mean an unknown server.
-        if problem.status == StatusCode::NOT_FOUND && app.service.get(id).is_some() {
+        if problem.status == StatusCode::NOT_FOUND && service.get(id).is_some() {
             problem.status = StatusCode::FAILED_DEPENDENCY;
         }
         return Err(problem);
     }
-    let detail = app.service.status_detail(id).ok_or_else(unknown_server)?;
+    let detail = service.status_detail(id).ok_or_else(unknown_server)?;
     // The server may have become ready between the timeout and the status.
     let is_starting = has_timed_out && !matches!(detail.status, McpStatus::Running { .. });
     let status = if is_starting { StatusCode::ACCEPTED } else { StatusCode::OK };
@@ -385,12 +431,23 @@ pub(super) async fn logs(
 
 /// List servers with the status of their connections
 #[utoipa::path(get, path = "/api/agents/mcp", tag = "agents", operation_id = "list",
-    responses((status = 200, body = AgentServers)))]
-pub(super) async fn list_for_agent(State(app): State<App>) -> Json<AgentServers> {
-    let configs = app.service.list();
-    let details = configs.iter().filter_map(|config| app.service.status_detail(config.id));
-    let servers = details.map(|detail| StatusView::new(detail, None)).collect();
-    Json(AgentServers { agent: app.service.agent().map(str::to_owned), servers })
+    params(AgentQuery), responses((status = 200, body = AgentServers), (status = 404, description = "No such agent", body = Problem)))]
+pub(super) async fn list_for_agent(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<AgentQuery>,
+) -> ApiResult<AgentServers> {
+    let agent = query.agent.or_else(|| app.service.agent().map(str::to_owned));
+    let details = match (app.endpoints.active_service(agent.as_deref())?, agent.clone()) {
+        (None, Some(agent)) => {
+            run_blocking(&app, move |app| app.service.statuses_of_inactive_agent(&agent)).await?
+        }
+        (service, _) => {
+            let service = service.unwrap_or_else(|| Arc::clone(&app.service));
+            let configs = service.list();
+            configs.iter().filter_map(|config| service.status_detail(config.id)).collect()
+        }
+    };
+    Ok(Json(AgentServers { agent, servers: details.into_iter().map(AgentServer::from).collect() }))
 }
 
 /// Reconnect a server
@@ -400,8 +457,9 @@ pub(super) async fn reconnect(
     State(app): State<App>,
     JsonBody(request): JsonBody<ReconnectRequest>,
 ) -> StatusResult {
-    let id = app.resolve_server(&request.name)?;
-    wait_for_status(&app, id, app.service.restart(id)).await
+    let service = app.endpoints.service(request.agent.as_deref()).await?;
+    let id = resolve_server(&service, &request.name)?;
+    wait_for_status(&service, id, service.restart(id)).await
 }
 
 #[cfg(test)]

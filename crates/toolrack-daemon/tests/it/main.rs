@@ -8,6 +8,7 @@
 )]
 
 mod access_control;
+mod agents;
 mod calls;
 mod config;
 mod dashboard;

@@ -67,8 +67,10 @@ async fn server_is_started_stopped_and_toggled() {
     let refused = client.request("POST", &format!("/api/servers/{id}/start"), None).await;
     check_problem(&refused, 409, "CONFLICT", Some("enabled"));
     assert_eq!(act("enable").await, "running");
+    let before = launch().await.as_u64();
     let again = client.post("/api/agents/mcp/reconnect", json!({ "name": "one" })).await;
     assert_eq!(again["status"]["state"], json!("running"));
+    assert!(again["launch"].as_u64() > before, "{before:?} {again}");
     assert_eq!(request_unix(&daemon, "GET", "/api/agents/mcp").await.status, 200);
     fixture.shutdown(daemon).await;
 }
