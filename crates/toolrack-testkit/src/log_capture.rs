@@ -8,7 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Subscriber for every level; install it with [`tracing::subscriber::set_default`]. Clones share the captured text.
+/// Subscriber for every level, with one line per event; install it with [`tracing::subscriber::set_default`]. Clones share the captured text.
 #[derive(Debug, Clone, Default)]
 pub struct LogCapture(Arc<Mutex<String>>);
 
@@ -49,7 +49,10 @@ impl Subscriber for LogCapture {
     fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        self.write(|line| event.record(line));
+        self.write(|line| {
+            write!(line.0, "\n{} ", event.metadata().level()).unwrap_or_default();
+            event.record(line);
+        });
     }
 
     fn enter(&self, _span: &Id) {}

@@ -127,6 +127,35 @@ async fn call_longer_than_the_drain_time_is_aborted() {
     fixture.shutdown(daemon).await;
 }
 
+/// Document 002: the servers are disconnected before the database is closed. This one looks for the log of the open
+/// database after its standard input was closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_disconnects_the_servers_before_the_history_is_closed() {
+    let fixture = Fixture::new();
+    let (daemon, client) = fixture.start().await;
+    let log = fixture.home().history_file().with_extension("db-wal");
+    let seen = fixture.dir.path().join("seen");
+    let script = format!(
+        "'{}'; if [ -e '{}' ]; then echo open; else echo closed; fi > '{}'",
+        program("scripted-server").display(),
+        log.display(),
+        seen.display()
+    );
+    let mut server = fixture.scripted("one", &["-c", &script]);
+    server["package"]["identifier"] = json!("/bin/sh");
+    client.add(&server).await;
+    let echo = json!({ "tool": "one_echo", "arguments": { "text": "x" } });
+    client.post("/api/calls", echo).await;
+    eventually("the call is recorded", async || {
+        !client.get("/api/calls").await["calls"].as_array().unwrap().is_empty()
+    })
+    .await;
+    assert!(log.exists() && !seen.exists());
+    fixture.shutdown(daemon).await;
+    assert_eq!(std::fs::read_to_string(&seen).unwrap(), "open\n");
+    assert!(!log.exists(), "the history was closed");
+}
+
 /// A daemon in a child process.
 struct Process {
     child: Child,

@@ -9,7 +9,7 @@ use toolrack_client::ClientHandler;
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, VariableSource};
 use toolrack_manager::{ConnectionState, ErrorKind, ManagerEvent};
 use toolrack_mcp::ClientCapabilities;
-use toolrack_testkit::Marker;
+use toolrack_testkit::{LogCapture, Marker};
 
 use crate::fixture::{builder, eventually, next, pid, scripted, state, tools};
 
@@ -45,6 +45,25 @@ async fn broken_server_does_not_block_the_others() {
     let is_expected = |name: &String| name.starts_with("good_") || name.starts_with("other_");
     assert!(tools(&manager).iter().all(is_expected));
     assert_eq!(manager.get_tools().len(), manager.all_tools().len());
+    manager.close().await;
+    marker.assert_no_processes_left(Duration::ZERO);
+}
+
+/// Document 002: a server that fails to connect is logged as a warning, with its name and the reason.
+#[tokio::test]
+async fn connect_all_warns_about_a_failed_server() {
+    let logged = LogCapture::default();
+    let _default = tracing::subscriber::set_default(logged.clone());
+    let marker = Marker::new();
+    let missing = McpServerConfig::stdio("missing", "no-such-program-anywhere", &[]);
+    let manager = builder().build(vec![scripted("good", &marker, &[]), missing]);
+    manager.connect_all().await.unwrap();
+    let text = logged.text();
+    let warnings: Vec<&str> = text.lines().filter(|line| line.starts_with("WARN")).collect();
+    let [warning] = &*warnings else { panic!("{warnings:?}") };
+    for part in ["cannot connect to server", "missing", "no-such-program-anywhere"] {
+        assert!(warning.contains(part), "{warning}");
+    }
     manager.close().await;
     marker.assert_no_processes_left(Duration::ZERO);
 }

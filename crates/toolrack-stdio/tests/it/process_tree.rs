@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::time::Instant;
 use toolrack_stdio::{EnvInheritance, Guardian, StdioOptions};
-use toolrack_testkit::Marker;
+use toolrack_testkit::{LogCapture, Marker};
 use toolrack_transport::{CloseReason, Delivery, ExitStatus, Transport, TransportError};
 
 use crate::fixture::{call, fast_shutdown, guarded, initialized, scripted_server, text};
@@ -132,13 +133,39 @@ async fn killed_guardian_leaves_no_orphans() {
     marker.assert_no_processes_left(Duration::from_secs(1));
 }
 
+/// A stopped guardian kills nothing, as if the kernel could not end the process.
+#[tokio::test]
+async fn close_warns_about_processes_that_do_not_exit() {
+    let logged = LogCapture::default();
+    let _default = tracing::subscriber::set_default(logged.clone());
+    let marker = Marker::new();
+    let server = scripted_server(&marker, &["--plan", "ignore=term,eof"]);
+    let transport = initialized(&server, fast_shutdown()).await;
+    signal_guardian(&marker, Signal::STOP);
+    let guardian = find_guardian(&marker);
+    transport.close().await;
+    let warning = "did not exit in time";
+    let is_warning = |line: &str| line.starts_with("WARN") && line.contains(warning);
+    assert!(logged.text().lines().any(is_warning), "{}", logged.text());
+    assert!(!marker.survivors().is_empty());
+    kill_process(guardian, Signal::CONT).unwrap();
+    marker.assert_no_processes_left(Duration::from_secs(5));
+}
+
 pub(crate) fn kill_guardian(marker: &Marker) {
+    signal_guardian(marker, Signal::KILL);
+}
+
+fn signal_guardian(marker: &Marker, signal: Signal) {
+    kill_process(find_guardian(marker), signal).unwrap();
+}
+
+fn find_guardian(marker: &Marker) -> Pid {
     let guardian = toolrack_testkit::children_of(std::process::id())
         .into_iter()
         .find(|pid| is_guardian_of(*pid, marker))
         .unwrap();
-    let guardian = rustix::process::Pid::from_raw(guardian.cast_signed()).unwrap();
-    rustix::process::kill_process(guardian, rustix::process::Signal::KILL).unwrap();
+    Pid::from_raw(guardian.cast_signed()).unwrap()
 }
 
 fn is_guardian_of(pid: u32, marker: &Marker) -> bool {
