@@ -330,6 +330,19 @@ mod tests {
     }
 
     #[test]
+    fn response_keeps_its_version_and_id() {
+        let read = |json: &str| serde_json::from_str::<JsonRpcResponse>(json).unwrap();
+        let response = read(r#"{"jsonrpc":"2.0","id":7,"result":{}}"#);
+        assert_eq!(response.jsonrpc, "2.0");
+        assert!(response.id == 7 && response.id != 8);
+        let response = read(r#"{"jsonrpc":"1.0","id":"a","result":{}}"#);
+        assert_eq!(response.jsonrpc, "1.0");
+        assert_eq!(response.id.0, Some(RequestId::Text("a".into())));
+        let response = read(r#"{"error":{"code":1}}"#);
+        assert_eq!((response.jsonrpc.as_str(), response.id.0), ("", None));
+    }
+
+    #[test]
     fn null_result_is_a_response() {
         check(r#"{"jsonrpc":"2.0","id":1,"result":null}"#, Ok(Value::Null));
     }

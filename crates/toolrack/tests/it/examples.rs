@@ -135,3 +135,20 @@ fn rejected_token_is_reported() {
     );
     assert!(!stdout.contains("t0ken"));
 }
+
+/// Each line is printed after the assertions of its part.
+#[test]
+fn founding_documents_can_be_typed_as_written() {
+    let check = |example: &str, expected: &[&str]| {
+        let stdout = run(example, &[]);
+        let parts: Vec<&str> =
+            stdout.lines().filter_map(|line| line.strip_suffix(": ok")).collect();
+        assert_eq!(parts, expected, "{example}: {stdout}");
+    };
+    check(
+        "founding_000",
+        &["connect, call_tool, shutdown", "environment", "types and helper functions"],
+    );
+    check("founding_001", &["json_rpc_types", "spawn", "send_receive", "timeout", "shutdown"]);
+    check("founding_003", &["single server", "multiple servers"]);
+}
