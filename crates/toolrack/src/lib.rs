@@ -56,7 +56,8 @@
 //! | to answer elicitation, sampling and roots | [`ClientHandler`] |
 //! | one server, without a config | [`McpClient`] |
 //! | servers that people add, change and remove | [`McpService`], [`LocalService`] |
-//! | tools for an LLM API | [`to_openai`], [`to_anthropic`]; for `rig` agents the crate `toolrack-rig` |
+//! | tools for an LLM API | [`to_openai`], [`to_anthropic`] |
+//! | tools for an agent framework | [`McpToolAdapter`], [`adapters_of`]; for `rig` the crate `toolrack-rig` |
 //!
 //! A failed server does not affect the others: [`Toolrack::servers`] has its error, and it is retried with backoff.
 //! An error has a [kind](ManagerError::kind), says whether the server [may have acted](ManagerError::delivery), and has
@@ -105,6 +106,11 @@
 
 #![warn(missing_docs)]
 
+/// Compiles the code of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.md")]
+struct Guide;
+
 mod builder;
 mod config_source;
 mod llm_tools;
@@ -119,7 +125,8 @@ pub use toolrack_client::{ClientHandler, McpClient, McpToolDef, McpToolResult};
 pub use toolrack_config::McpServerConfig;
 pub use toolrack_manager::{
     ConnectionState, Environment, ErrorKind, ManagerError, ManagerEvent, ManagerEvents,
-    McpConnection, McpManager, ToolCall, ToolResult, ToolWithServer, error_chain,
+    McpConnection, McpManager, McpToolAdapter, ToolAdapterError, ToolCall, ToolResult,
+    ToolWithServer, adapters_of, error_chain,
 };
 pub use toolrack_service::{LocalService, McpService};
 pub use toolrack_stdio::init;
@@ -238,8 +245,9 @@ pub mod manager {
         CallArguments, CallOutcome, CallTarget, ClientGuard, ConnectPhase, ConnectionState,
         CredentialsProvider, ErrorKind, Failure, FileWatch, FilterRule, Installation,
         ManagerBuilder, ManagerError, ManagerEvent, ManagerEvents, McpConnection, McpManager,
-        PackageInstaller, PackageRequest, ParseServers, PreparedServer, ToolCall, ToolResult,
-        ToolWithServer, error_chain, render_tool_result,
+        McpToolAdapter, PackageInstaller, PackageRequest, ParseServers, PreparedServer,
+        ToolAdapterError, ToolCall, ToolResult, ToolWithServer, adapters_of, error_chain,
+        render_tool_result,
     };
 }
 
