@@ -106,11 +106,6 @@
 
 #![warn(missing_docs)]
 
-/// Compiles the code of the guide.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guide.md")]
-struct Guide;
-
 mod builder;
 mod config_source;
 mod llm_tools;
@@ -322,3 +317,8 @@ pub mod transport {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles the examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.md")]
+struct Guide;
