@@ -107,6 +107,9 @@ fn plan(root: &Path, options: &Options) -> Vec<Step> {
     let clippy = cargo("clippy").args(WORKSPACE).args(["--all-targets"]).args(deny_warnings);
     let separate_clippy = cargo("clippy").args(["-p", "toolrack-rig", "-p", "toolrack-rmcp"]);
     let separate_clippy = separate_clippy.args(["--all-targets", "--no-deps"]).args(deny_warnings);
+    let rig_033 = ["-p", "toolrack-rig", "--features", "toolrack-rig/rig-033"];
+    let rig_033_clippy = cargo("clippy").args(rig_033).args(["-p", "toolrack-manager"]);
+    let rig_033_clippy = rig_033_clippy.args(["--all-targets", "--no-deps"]).args(deny_warnings);
     let doc = cargo("doc").args(["--no-deps"]).args(WORKSPACE);
     let checks = [
         Step::Check("fmt", cargo("fmt").args(["--all", "--check"]), Some("rustfmt")),
@@ -116,6 +119,8 @@ fn plan(root: &Path, options: &Options) -> Vec<Step> {
         Step::Tests(tests),
         Step::Check("clippy of separate crates", separate_clippy, Some("clippy")),
         Step::Tests(cargo("test").args(["-p", "toolrack-rig", "--no-fail-fast"])),
+        Step::Check("clippy with rig 0.33", rig_033_clippy, Some("clippy")),
+        Step::Tests(cargo("test").args(rig_033).args(["--no-fail-fast", "rig_033"])),
         Step::Check("doc", doc.env("RUSTDOCFLAGS", "-D warnings"), None),
         Step::Check("public API", xtask(&["public-api"]), None),
         Step::Check("bench", cargo("check").args(["-p", "toolrack-bench"]), None),
@@ -223,6 +228,8 @@ mod tests {
                 "test: cargo test --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --no-fail-fast",
                 "clippy of separate crates: cargo clippy -p toolrack-rig -p toolrack-rmcp --all-targets --no-deps -- -D warnings",
                 "test: cargo test -p toolrack-rig --no-fail-fast",
+                "clippy with rig 0.33: cargo clippy -p toolrack-rig --features toolrack-rig/rig-033 -p toolrack-manager --all-targets --no-deps -- -D warnings",
+                "test: cargo test -p toolrack-rig --features toolrack-rig/rig-033 --no-fail-fast rig_033",
                 "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp",
                 "public API: cargo run --quiet -p xtask -- public-api",
                 "bench: cargo check -p toolrack-bench",

@@ -190,7 +190,7 @@ impl ManagerBuilder {
         // Before the task runs, so that the caller finds its servers at once.
         supervisor.publish();
         shared.tracker.spawn(supervisor.run(commands, reports));
-        McpManager { shared }
+        McpManager { _stop_on_drop: Arc::new(shared.stop.clone().drop_guard()), shared }
     }
 }
 

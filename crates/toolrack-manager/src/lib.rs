@@ -35,6 +35,7 @@
 //! | `in_flight` | in-flight counter for idle shutdown; [`ClientGuard`] |
 //! | `snapshot` | [`McpConnection`], the tool index, and the resolution of tool names |
 //! | `server_tools`, `tool_filter` | tools of one server, `allow` and `deny` patterns, refresh of lists |
+//! | `tool_adapter` | [`McpToolAdapter`]: one tool for the tool trait of an agent framework |
 //! | `tool_names` | public tool names and their reservations |
 //! | `tool_cache` | tools on disk, so that they are listed before their server runs |
 //! | `config_watcher` | applies changes of a config file |
@@ -121,6 +122,7 @@ mod server_tools;
 mod snapshot;
 mod supervisor;
 mod telemetry;
+mod tool_adapter;
 mod tool_cache;
 mod tool_filter;
 mod tool_names;
@@ -138,4 +140,5 @@ pub use lifecycle::{ConnectPhase, ConnectionState};
 pub use manager::{CredentialsProvider, McpManager};
 pub use server_tools::ToolWithServer;
 pub use snapshot::McpConnection;
+pub use tool_adapter::{McpToolAdapter, ToolAdapterError, adapters_of};
 pub use tool_filter::FilterRule;

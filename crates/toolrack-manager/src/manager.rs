@@ -1,6 +1,7 @@
 //! [`McpManager`]: the handle on many servers that are offered as one list of tools.
 //!
-//! Holds all methods except for calls, which are in [`call`](crate::call).
+//! Holds all methods except for calls, which are in [`call`](crate::call), and `get_tools`, which is in
+//! [`tool_adapter`](crate::tool_adapter).
 //!
 //! **Invariant:** reads and calls never wait for the supervisor, unless a server has to be started first.
 //! **Invariant:** every wait ends, at the latest when the manager is closed.
@@ -15,7 +16,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolrack_client::{Timeouts, launcher_name};
 use toolrack_config::{ConfigDiff, McpServerConfig, McpTransport, diff};
@@ -50,11 +51,14 @@ pub type CredentialsProvider =
 
 /// Manager of many servers that are offered as one list of tools.
 ///
-/// Dropping it ends all servers without waiting; [`close`](Self::close) ends them and waits. The Tokio runtime on which
-/// it is built has to outlive its use: when the runtime is dropped, the servers end and calls fail.
-#[derive(Debug)]
+/// Cheap to clone: clones are handles of the same manager. Dropping the last one ends all servers without waiting;
+/// [`close`](Self::close) ends them and waits, whatever clones are left. The Tokio runtime on which it is built has to
+/// outlive its use: when the runtime is dropped, the servers end and calls fail.
+#[derive(Debug, Clone)]
 pub struct McpManager {
     pub(crate) shared: Arc<Shared>,
+    /// Cancels `shared.stop` with the last handle. `shared` itself also belongs to the tasks that this ends.
+    pub(crate) _stop_on_drop: Arc<DropGuard>,
 }
 
 /// State shared by the handle, the supervisor and the connection tasks.
@@ -217,7 +221,7 @@ impl McpManager {
     }
 
     /// The tools of servers that are connected now.
-    pub fn get_tools(&self) -> Vec<ToolWithServer> {
+    pub fn connected_tools(&self) -> Vec<ToolWithServer> {
         let snapshot = self.shared.snapshot.load();
         let is_connected = |tool: &&ToolWithServer| {
             snapshot.server(tool.server()).is_ok_and(|server| server.is_connected())
@@ -344,12 +348,6 @@ impl McpManager {
         if timeout(STOP_TIMEOUT, self.shared.tracker.wait()).await.is_err() {
             tracing::warn!("some tasks of the manager did not end in time");
         }
-    }
-}
-
-impl Drop for McpManager {
-    fn drop(&mut self) {
-        self.shared.stop.cancel();
     }
 }
 

@@ -56,7 +56,8 @@
 //! | to answer elicitation, sampling and roots | [`ClientHandler`] |
 //! | one server, without a config | [`McpClient`] |
 //! | servers that people add, change and remove | [`McpService`], [`LocalService`] |
-//! | tools for an LLM API | [`to_openai`], [`to_anthropic`]; for `rig` agents the crate `toolrack-rig` |
+//! | tools for an LLM API | [`to_openai`], [`to_anthropic`] |
+//! | tools for an agent framework | [`McpToolAdapter`], [`adapters_of`]; for `rig` the crate `toolrack-rig` |
 //!
 //! A failed server does not affect the others: [`Toolrack::servers`] has its error, and it is retried with backoff.
 //! An error has a [kind](ManagerError::kind), says whether the server [may have acted](ManagerError::delivery), and has
@@ -119,7 +120,8 @@ pub use toolrack_client::{ClientHandler, McpClient, McpToolDef, McpToolResult};
 pub use toolrack_config::McpServerConfig;
 pub use toolrack_manager::{
     ConnectionState, Environment, ErrorKind, ManagerError, ManagerEvent, ManagerEvents,
-    McpConnection, McpManager, ToolCall, ToolResult, ToolWithServer, error_chain,
+    McpConnection, McpManager, McpToolAdapter, ToolAdapterError, ToolCall, ToolResult,
+    ToolWithServer, adapters_of, error_chain,
 };
 pub use toolrack_service::{LocalService, McpService};
 pub use toolrack_stdio::init;
@@ -238,8 +240,9 @@ pub mod manager {
         CallArguments, CallOutcome, CallTarget, ClientGuard, ConnectPhase, ConnectionState,
         CredentialsProvider, ErrorKind, Failure, FileWatch, FilterRule, Installation,
         ManagerBuilder, ManagerError, ManagerEvent, ManagerEvents, McpConnection, McpManager,
-        PackageInstaller, PackageRequest, ParseServers, PreparedServer, ToolCall, ToolResult,
-        ToolWithServer, error_chain, render_tool_result,
+        McpToolAdapter, PackageInstaller, PackageRequest, ParseServers, PreparedServer,
+        ToolAdapterError, ToolCall, ToolResult, ToolWithServer, adapters_of, error_chain,
+        render_tool_result,
     };
 }
 
@@ -314,3 +317,8 @@ pub mod transport {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles the examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide.md")]
+struct Guide;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::json;
 use toolrack_config::StartMode;
-use toolrack_manager::ConnectionState;
+use toolrack_manager::{ConnectionState, adapters_of};
 use toolrack_testkit::{Marker, eventually_async};
 
 use crate::fixture::{builder, eventually, pid, scripted, state, tools};
@@ -31,7 +31,8 @@ async fn cached_tools_are_listed_and_first_call_starts_the_server() {
     manager.connect_all().await.unwrap();
     assert_eq!(state(&manager, "one"), ConnectionState::Disconnected);
     assert_eq!(tools(&manager), known);
-    assert!(manager.get_tools().is_empty());
+    assert!(manager.get_tools().await.is_empty());
+    assert_eq!(adapters_of(&manager).len(), known.len());
     marker.assert_no_processes_left(Duration::ZERO);
     // Concurrent callers start one process.
     let mut pids = join_all((0..20).map(|_| pid(&manager, "one"))).await;

@@ -44,7 +44,7 @@ async fn broken_server_does_not_block_the_others() {
     assert!(failure("dying").hint().is_some(), "no stderr output");
     let is_expected = |name: &String| name.starts_with("good_") || name.starts_with("other_");
     assert!(tools(&manager).iter().all(is_expected));
-    assert_eq!(manager.get_tools().len(), manager.all_tools().len());
+    assert_eq!(manager.get_tools().await.len(), manager.all_tools().len());
     manager.close().await;
     marker.assert_no_processes_left(Duration::ZERO);
 }
@@ -252,6 +252,24 @@ async fn reconcile_touches_only_changed_servers() {
         manager.servers().iter().map(|server| server.name().to_owned()).collect();
     assert_eq!(names, ["keep", "change", "new"]);
     drop(manager);
+    eventually("nothing is left", || marker.survivors().is_empty()).await;
+}
+
+/// Clones are handles of one manager. Adapters hold one, too.
+#[tokio::test]
+async fn dropping_the_last_clone_ends_the_servers() {
+    let marker = Marker::new();
+    let manager = builder().build(vec![scripted("one", &marker, &[])]);
+    manager.connect_all().await.unwrap();
+    let (clone, adapters) = (manager.clone(), manager.get_tools().await);
+    drop(manager);
+    let called = clone.call("one_echo").args(json!({"text": "clone"})).send().await.unwrap();
+    assert_eq!(called.text(), "clone");
+    drop(clone);
+    let echo = adapters.iter().find(|adapter| adapter.name() == "one_echo").unwrap();
+    assert_eq!(echo.call(json!({"text": "adapter"})).await.unwrap(), "adapter");
+    assert!(!marker.survivors().is_empty());
+    drop(adapters);
     eventually("nothing is left", || marker.survivors().is_empty()).await;
 }
 

@@ -1,40 +1,22 @@
 //! Founding document 002, phase 3: names, descriptions, schemas, calls and errors of adapted tools.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use rig_core::tool::{DynamicTool, ErasedTool, ToolContext, ToolErrorKind, ToolResult};
+use rig_core::tool::{DynamicTool, ToolErrorKind};
 use serde_json::{Value, json};
-use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
-use toolrack_manager::McpManager;
-use toolrack_rig::{McpToolAdapter, dynamic_tools};
-use toolrack_stdio::{Guardian, StdioOptions};
-use toolrack_testkit::{Marker, program};
+use toolrack_config::McpServerConfig;
+use toolrack_manager::{McpManager, ToolAdapterError};
+use toolrack_rig::dynamic_tools;
+use toolrack_testkit::Marker;
 
-/// A demo server whose processes carry the marker.
+use crate::fixture::{adapter, manager, server};
+
 fn demo(marker: &Marker) -> McpServerConfig {
-    let command = program("demo-server").display().to_string();
-    let mut config = McpServerConfig::stdio("demo", command, &[]);
-    let (variable, value) = marker.env_var();
-    let McpTransport::Stdio { env, .. } = &mut config.transport else { panic!("not stdio") };
-    env.insert(variable.to_owned(), EnvValue::from(value));
-    config
+    server("demo", "demo-server", &[], marker)
 }
 
-async fn manager(config: McpServerConfig) -> Arc<McpManager> {
-    let guardian = Guardian::Program(program("toolrack-guard"));
-    let stdio = StdioOptions { guardian, ..StdioOptions::default() };
-    let manager = Arc::new(McpManager::builder().stdio(stdio).build(vec![config]));
-    manager.connect_all().await.unwrap();
-    manager
-}
-
-fn named(manager: &Arc<McpManager>, name: &str) -> DynamicTool {
+fn named(manager: &McpManager, name: &str) -> DynamicTool {
     dynamic_tools(manager).into_iter().find(|tool| tool.name().as_str() == name).unwrap()
-}
-
-fn adapter(manager: &Arc<McpManager>, name: &str) -> McpToolAdapter {
-    McpToolAdapter::new(manager, manager.find_tool(name).unwrap())
 }
 
 #[tokio::test]
@@ -54,8 +36,7 @@ async fn tools_keep_their_description_and_schema() {
     let greet = adapter(&manager, "demo_greet");
     assert_eq!((greet.name(), greet.server_name()), ("demo_greet", "demo"));
     assert_eq!((greet.tool_name(), greet.description()), ("greet", "Greets somebody"));
-    assert_eq!(ErasedTool::name(&greet), "demo_greet");
-    assert_eq!(ErasedTool::parameters(&greet), *greet.input_schema());
+    assert_eq!(named(&manager, "demo_greet").definition().parameters, *greet.input_schema());
     manager.close().await;
     marker.assert_no_processes_left(Duration::ZERO);
 }
@@ -74,15 +55,10 @@ async fn call_returns_the_text_of_the_tool() {
         Some("Hello, every\n[… truncated: 5 of 17 bytes omitted]"),
         "the manager cuts"
     );
-    let result = run(&adapter(&manager, "demo_greet"), r#"{"name": "you"}"#).await;
-    assert!(result.is_success());
-    assert_eq!(result.output().as_text(), Some("Hello, you!"));
+    let text = adapter(&manager, "demo_greet").call(json!({"name": "you"})).await.unwrap();
+    assert_eq!(text, "Hello, you!");
     manager.close().await;
     marker.assert_no_processes_left(Duration::ZERO);
-}
-
-async fn run(tool: &McpToolAdapter, args: &str) -> ToolResult {
-    tool.execute(args.to_owned(), &mut ToolContext::new()).await
 }
 
 /// Kind and model text of a failed call.
@@ -105,8 +81,8 @@ async fn failures_are_text_for_the_model() {
     assert_eq!(kind, ToolErrorKind::InvalidArgs);
     assert_eq!(text, "the arguments must be an object, not a string");
 
-    let result = run(&adapter(&manager, "demo_add"), "{").await;
-    assert!(result.is_error_kind(ToolErrorKind::InvalidArgs));
+    let error = adapter(&manager, "demo_add").call(json!([1, 2])).await.unwrap_err();
+    assert!(matches!(error, ToolAdapterError::Arguments("an array")), "{error:?}");
 
     manager.set_denied_tools("demo", &["add"]).await.unwrap();
     let (kind, text) = failure(&add, json!({"a": 1, "b": 2})).await;

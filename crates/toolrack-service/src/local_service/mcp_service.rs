@@ -89,7 +89,7 @@ impl McpService for LocalService {
     }
 
     fn available_tools(&self) -> Vec<Tool> {
-        self.inner.manager.get_tools().iter().map(public_tool).collect()
+        self.inner.manager.connected_tools().iter().map(public_tool).collect()
     }
 
     fn find_tool_provider(&self, tool_name: &str) -> Option<Uuid> {

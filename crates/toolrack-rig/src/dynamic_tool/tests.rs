@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use toolrack_client::CallError;
 use toolrack_manager::ConnectionState;
 use toolrack_transport::{JsonRpcError, RequestError, TransportError};
@@ -11,9 +10,13 @@ use super::*;
 
 #[track_caller]
 fn check(error: ManagerError, kind: ToolErrorKind, retryable: Option<bool>, text: &str) {
-    let failure = call_error(error);
+    let failure = failed(error);
     assert_eq!((failure.kind(), failure.retryable()), (kind, retryable), "{text}");
     assert_eq!(failure.model_feedback(), Some(text));
+}
+
+fn failed(error: ManagerError) -> ToolExecutionError {
+    execution_error(ToolAdapterError::Call(error))
 }
 
 fn call(source: CallError) -> ManagerError {
@@ -49,7 +52,7 @@ fn call_errors_map_to_kind_and_text() {
         "call to tool `t` on server `s` failed: the server returned an error: \
          JSON-RPC error -32602: no path",
     );
-    assert_eq!(call_error(rejected(-32000, "no")).code(), Some("-32000"));
+    assert_eq!(failed(rejected(-32000, "no")).code(), Some("-32000"));
     check(
         ManagerError::Closed,
         ToolErrorKind::Cancelled,
@@ -62,39 +65,24 @@ fn call_errors_map_to_kind_and_text() {
 fn only_unsent_calls_are_retryable() {
     let late = |delivery| {
         let error = call(CallError::TimedOut { waited: Duration::from_secs(1), delivery });
-        call_error(error).retryable()
+        failed(error).retryable()
     };
     assert_eq!(late(Delivery::NotSent), Some(true));
     assert_eq!(late(Delivery::Unknown), Some(false));
-    let lost = |delivery| call_error(transport(TransportError::Shutdown, delivery)).retryable();
+    let lost = |delivery| failed(transport(TransportError::Shutdown, delivery)).retryable();
     assert_eq!(lost(Delivery::NotSent), Some(true));
     assert_eq!(lost(Delivery::Unknown), Some(false));
     let busy = TransportError::Status { code: 429, text: String::new() };
-    let failure = call_error(transport(busy, Delivery::Unknown));
+    let failure = failed(transport(busy, Delivery::Unknown));
     assert_eq!((failure.kind(), failure.retryable()), (ToolErrorKind::RateLimited, Some(false)));
 }
 
 #[test]
 fn tool_error_text_is_passed_to_the_model() {
-    let failure = tool_error("no such file".to_owned());
+    let failure = execution_error(ToolAdapterError::Tool("no such file".to_owned()));
     assert_eq!(failure.model_feedback(), Some("no such file"));
-    assert_eq!(failure.retryable(), Some(false));
-    let failure = tool_error(" ".to_owned());
-    assert_eq!(failure.model_feedback(), Some("the tool failed without an error message"));
-    let failure = arguments_error(&json!([1]));
+    assert_eq!((failure.kind(), failure.retryable()), (ToolErrorKind::Other, Some(false)));
+    let failure = execution_error(ToolAdapterError::Arguments("an array"));
     assert_eq!(failure.model_feedback(), Some("the arguments must be an object, not an array"));
-}
-
-#[track_caller]
-fn check_schema(schema: Value, expected: &Value) {
-    assert_eq!(schema_or_empty(schema), *expected);
-}
-
-#[test]
-fn input_schema_is_passed_through() {
-    let schema = json!({"type": "object", "properties": {"b": {}, "a": {}}, "x-more": 1});
-    check_schema(schema.clone(), &schema);
-    check_schema(json!({}), &json!({}));
-    check_schema(Value::Null, &json!({"type": "object", "properties": {}}));
-    check_schema(json!("?"), &json!({"type": "object", "properties": {}}));
+    assert_eq!(failure.kind(), ToolErrorKind::InvalidArgs);
 }
