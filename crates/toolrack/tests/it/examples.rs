@@ -150,5 +150,6 @@ fn founding_documents_can_be_typed_as_written() {
         &["connect, call_tool, shutdown", "environment", "types and helper functions"],
     );
     check("founding_001", &["json_rpc_types", "spawn", "send_receive", "timeout", "shutdown"]);
+    check("founding_002", &["config", "startup", "worker", "hot reload", "shutdown"]);
     check("founding_003", &["single server", "multiple servers"]);
 }
