@@ -128,7 +128,7 @@ impl McpService for LocalService {
         let inner = &self.inner;
         let id = if config.id.is_nil() { Uuid::new_v4() } else { config.id };
         let config = McpConfig { id, ..config };
-        inner.check(&config, None)?;
+        inner.check(&config)?;
         let mut current = inner.lock()?;
         // The secrets first: a crash in between leaves an unused secret, not a config that refers to a missing one.
         inner.with_stored_values(config, |config| {
@@ -145,7 +145,7 @@ impl McpService for LocalService {
         let inner = &self.inner;
         let id = config.id;
         let before = inner.configured(id)?.config;
-        inner.check(&config, Some(&before))?;
+        inner.check(&config)?;
         let mut current = inner.lock()?;
         let changed = inner.with_stored_values(config, |config| {
             inner.edit(&mut current, |document| {
@@ -310,8 +310,8 @@ impl Inner {
         Ok(guard)
     }
 
-    fn check(&self, config: &McpConfig, before: Option<&McpConfig>) -> Result<(), ServiceError> {
-        let mut details = validate::find_errors(config, before);
+    fn check(&self, config: &McpConfig) -> Result<(), ServiceError> {
+        let mut details = validate::find_errors(config);
         let is_stored = |name: &str| self.secrets.get(name).map(|secret| secret.is_some());
         details.extend(validate::missing_secrets(config, is_stored));
         ServiceError::if_any(details)
