@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use serde_json::Value;
-use toolrack_auth::Secret;
+use toolrack_auth::{Secret, remove_server_tokens};
 use toolrack_config::join;
 use toolrack_manager::{ConnectionState, ToolWithServer};
 use toolrack_mcp::Tool;
@@ -172,6 +172,9 @@ impl McpService for LocalService {
         let mut current = inner.lock()?;
         inner.edit(&mut current, |document| document.remove(id).map(drop))?;
         inner.remove_unused_secrets(id, None);
+        if let Err(error) = remove_server_tokens(&inner.home.secrets_dir(), id) {
+            tracing::warn!(%error, "cannot delete the login of a removed server");
+        }
         if let Err(error) = inner.logs.remove(id) {
             tracing::debug!(%error, "cannot delete the log of a removed server");
         }
@@ -411,7 +414,11 @@ impl Inner {
             Ok(names) => {
                 // Only secrets with the server's id in their name; others may be shared
                 // with other servers.
-                let own = names.iter().filter(|name| name.starts_with(&owned_secret_name(id, "")));
+                let is_own = |name: &&String| {
+                    name.starts_with(&owned_secret_name(id, ""))
+                        || (config.is_none() && **name == id.to_string())
+                };
+                let own = names.iter().filter(is_own);
                 own.filter(|name| !is_used(name)).for_each(|name| self.remove_secret_file(name));
             }
             Err(error) => tracing::warn!(%error, "cannot remove unused secrets"),
