@@ -63,4 +63,6 @@ pub use service::{
     McpTransport, StatusDetail,
 };
 pub use toolrack_auth::Secret;
+/// Ids of servers.
+pub use uuid::Uuid;
 pub use validate::validate;

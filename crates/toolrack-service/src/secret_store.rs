@@ -85,12 +85,21 @@ pub struct FileSecretStore {
 /// The secrets in one file; in that of a server by variable, otherwise one with an empty name.
 type Secrets = BTreeMap<String, Secret>;
 
+/// What a file holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileKind {
+    /// One secret, as text.
+    Plain,
+    /// The secrets of one server, as a JSON object.
+    Server,
+}
+
 /// Where a secret is.
 struct Place<'n> {
     file: OsString,
     /// The variable, in the file of a server; empty otherwise.
     entry: &'n str,
-    is_server: bool,
+    kind: FileKind,
     /// Its own file, in which earlier versions kept a secret of a server.
     old_file: Option<OsString>,
 }
@@ -99,12 +108,12 @@ impl SecretStore for FileSecretStore {
     fn get(&self, name: &str) -> Result<Option<Secret>, ServiceError> {
         let place = Place::new(name)?;
         let Some(dir) = self.open_dir()? else { return Ok(None) };
-        let find = || Ok(self.read(&dir, &place.file, place.is_server)?.remove(place.entry));
+        let find = || Ok(self.read(&dir, &place.file, place.kind)?.remove(place.entry));
         if let Some(found) = find()? {
             return Ok(Some(found));
         }
         let Some(old_file) = &place.old_file else { return Ok(None) };
-        let Some(old) = self.read(&dir, old_file, false)?.remove("") else {
+        let Some(old) = self.read(&dir, old_file, FileKind::Plain)?.remove("") else {
             // The new file once more: another process may have moved the secret in between.
             return find();
         };
@@ -163,7 +172,7 @@ impl SecretStore for FileSecretStore {
             // Other files in the directory, such as the lock, are skipped without an error.
             let Some(name) = name.filter(|name| is_name(name)) else { continue };
             let place = Place::new(name)?;
-            if !place.is_server || place.old_file.is_some() {
+            if place.kind == FileKind::Plain || place.old_file.is_some() {
                 names.insert(name.to_owned());
                 continue;
             }
@@ -171,7 +180,7 @@ impl SecretStore for FileSecretStore {
                 "" => name.to_owned(),
                 variable => format!("{name}.{variable}"),
             };
-            match self.read(&dir, &file_name, true) {
+            match self.read(&dir, &file_name, FileKind::Server) {
                 Ok(secrets) => {
                     names.extend(secrets.keys().map(full_name).filter(|name| is_name(name)));
                 }
@@ -198,7 +207,7 @@ impl FileSecretStore {
         &self,
         dir: &Directory,
         file_name: &OsStr,
-        is_server: bool,
+        kind: FileKind,
     ) -> Result<Secrets, ServiceError> {
         let read_error = |error| io_error("read", &self.dir.join(file_name), error);
         let Some(file) = dir.open_file(file_name).map_err(read_error)? else {
@@ -207,8 +216,8 @@ impl FileSecretStore {
         // On the open descriptor and not on the path, which another process could
         // exchange in between.
         self.check_file(&file, file_name)?;
-        let bytes = read_open_file(&file, max_bytes(is_server)).map_err(read_error)?;
-        parse(bytes, is_server).map_err(read_error)
+        let bytes = read_open_file(&file, kind.max_bytes()).map_err(read_error)?;
+        kind.parse(bytes).map_err(read_error)
     }
 
     /// Changes the secrets of a file, and removes the old file. A file without secrets is removed.
@@ -223,11 +232,10 @@ impl FileSecretStore {
         let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT).map_err(save_error)?;
         for _attempt in 0..MAX_ATTEMPTS {
             // Secrets are written by hand too, so an edit during the save has to be noticed.
-            let max_bytes = max_bytes(place.is_server);
-            let snapshot = dir.snapshot(&place.file, max_bytes).map_err(save_error)?;
+            let snapshot = dir.snapshot(&place.file, place.kind.max_bytes()).map_err(save_error)?;
             // A plain secret is replaced whatever it was, even if it is not valid UTF-8.
-            let present = snapshot.bytes().filter(|_| place.is_server);
-            let present = present.map(|bytes| parse(bytes.to_vec(), true)).transpose();
+            let present = snapshot.bytes().filter(|_| place.kind == FileKind::Server);
+            let present = present.map(|bytes| place.kind.parse(bytes.to_vec())).transpose();
             let mut secrets = present.map_err(save_error)?.unwrap_or_default();
             change(&mut secrets);
             if secrets.is_empty() {
@@ -286,15 +294,15 @@ impl<'n> Place<'n> {
         // In the spelling of ids only, so that no two names share an entry.
         let is_id = Uuid::parse_str(id).is_ok_and(|parsed| parsed.to_string() == id);
         if !is_id || name.ends_with('.') {
-            return Ok(Self { file: own_file, entry: "", is_server: false, old_file: None });
+            return Ok(Self { file: own_file, entry: "", kind: FileKind::Plain, old_file: None });
         }
         let file = OsString::from(format!("mcp_{id}.key"));
         let old_file = (!entry.is_empty()).then_some(own_file);
-        Ok(Self { file, entry, is_server: true, old_file })
+        Ok(Self { file, entry, kind: FileKind::Server, old_file })
     }
 
     fn encode(&self, secrets: &Secrets) -> Result<Secret, ServiceError> {
-        if let (false, Some(secret)) = (self.is_server, secrets.get("")) {
+        if let (FileKind::Plain, Some(secret)) = (self.kind, secrets.get("")) {
             return Ok(secret.clone());
         }
         let values: BTreeMap<&str, &str> =
@@ -310,26 +318,33 @@ impl<'n> Place<'n> {
     }
 }
 
-/// Size limit of a file.
-fn max_bytes(is_server: bool) -> usize {
-    // Two more bytes for a trailing `\r\n`.
-    if is_server { MAX_SERVER_BYTES } else { MAX_BYTES + 2 }
-}
-
-/// The secrets in a file. A file of a server that is no JSON object is one secret, whose name is the id.
-fn parse(bytes: Vec<u8>, is_server: bool) -> io::Result<Secrets> {
-    let mut text = String::from_utf8(bytes).map_err(|error| {
-        // The bytes are part of a secret; do not leave them in freed memory.
-        error.into_bytes().zeroize();
-        io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8")
-    })?;
-    if is_server && let Ok(secrets) = serde_json::from_str(&text) {
-        text.zeroize();
-        return Ok(secrets);
+impl FileKind {
+    /// Size limit of the file.
+    fn max_bytes(self) -> usize {
+        match self {
+            // Two more bytes for a trailing `\r\n`.
+            FileKind::Plain => MAX_BYTES + 2,
+            FileKind::Server => MAX_SERVER_BYTES,
+        }
     }
-    // In place: a copy would leave the value in freed memory.
-    text.truncate(without_line_break(&text).len());
-    Ok(Secrets::from([(String::new(), Secret::new(text))]))
+
+    /// The secrets in a file. A file of a server that is no JSON object is one secret, whose name is the id.
+    fn parse(self, bytes: Vec<u8>) -> io::Result<Secrets> {
+        let mut text = String::from_utf8(bytes).map_err(|error| {
+            // The bytes are part of a secret; do not leave them in freed memory.
+            error.into_bytes().zeroize();
+            io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8")
+        })?;
+        if self == FileKind::Server
+            && let Ok(secrets) = serde_json::from_str(&text)
+        {
+            text.zeroize();
+            return Ok(secrets);
+        }
+        // In place: a copy would leave the value in freed memory.
+        text.truncate(without_line_break(&text).len());
+        Ok(Secrets::from([(String::new(), Secret::new(text))]))
+    }
 }
 
 /// Checks that a file or directory belongs to us, and removes access for other users.
