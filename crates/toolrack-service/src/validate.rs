@@ -19,6 +19,10 @@ const IDENTIFIER_REQUIRED: &str = "Package identifier required";
 const TRANSPORT_REQUIRED: &str = "Transport required";
 pub(crate) const CREDENTIALS_MISSING: &str = "Missing required credentials";
 
+/// The manager connects to what it starts over stdio only.
+const PROGRAM_OVER_HTTP: &str = "is `http`, but the package is a program, which is connected over stdio; use `stdio`, or \
+    start the program yourself and use a package of type `http` with its URL";
+
 /// Validates a config without looking at anything else, such as stored secrets.
 ///
 /// # Errors
@@ -118,9 +122,7 @@ pub(crate) fn check_transport(config: &McpConfig) -> Option<ErrorDetail> {
             "transport",
             "is `stdio`, but the package is an HTTP endpoint; use `http` with its URL",
         ),
-        McpTransport::Http { .. } if !is_endpoint => {
-            ("transport", "is `http`, but the package is a program; use `stdio`")
-        }
+        McpTransport::Http { .. } if !is_endpoint => ("transport", PROGRAM_OVER_HTTP),
         McpTransport::Http { url } if url.trim().is_empty() => {
             ("transport.url", "is required for `http`, as in `https://example.com/mcp`")
         }
@@ -472,7 +474,7 @@ mod tests {
             }),
             &[
                 ("name", "Name is required"),
-                ("transport", "is `http`, but the package is a program; use `stdio`"),
+                ("transport", PROGRAM_OVER_HTTP),
                 ("env_vars.A.name", "differs from its key"),
             ],
         );
