@@ -69,4 +69,6 @@ pub use settings::{
 };
 pub use stored_credentials::StoredCredentials;
 pub use token_endpoint::SigningAlgorithm;
-pub use token_store::{FileTokenStore, MemoryTokenStore, StoreError, StoreLock, TokenStore};
+pub use token_store::{
+    FileTokenStore, MemoryTokenStore, StoreError, StoreLock, TokenStore, remove_server_tokens,
+};

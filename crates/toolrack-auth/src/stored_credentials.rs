@@ -15,6 +15,9 @@ use crate::secret::Secret;
 /// Stored credentials of one server. Opaque outside this crate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StoredCredentials {
+    /// The server, in a file whose name does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) server: Option<String>,
     /// By issuer.
     #[serde(default)]
     pub(crate) clients: BTreeMap<String, Client>,
@@ -167,6 +170,7 @@ pub(crate) mod tests {
     fn credentials_round_trip_and_debug_hides_secrets() {
         let client = Client { secret: Some(Secret::new("s3cret")), ..Client::public("c") };
         let credentials = StoredCredentials {
+            server: None,
             clients: BTreeMap::from([("https://a".to_owned(), client)]),
             grant: Some(grant(1, Some(2))),
             ..StoredCredentials::default()
@@ -201,6 +205,7 @@ pub(crate) mod tests {
     fn stored_secrets_are_redacted() {
         let client = Client { secret: Some(Secret::new("cl13nt-secret")), ..Client::public("c") };
         let credentials = StoredCredentials {
+            server: None,
             clients: BTreeMap::from([("https://issuer".to_owned(), client)]),
             grant: Some(grant(0, None)),
             ..StoredCredentials::default()

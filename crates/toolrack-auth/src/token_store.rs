@@ -97,16 +97,32 @@ const LOCK_POLL: (Duration, Duration) = (Duration::from_millis(1), Duration::fro
 pub struct FileTokenStore {
     dir: PathBuf,
     lock_timeout: Duration,
+    /// Set by [`FileTokenStore::for_server`]: the name of the only file, and the store of earlier versions.
+    only: Option<(String, Box<FileTokenStore>)>,
 }
 
 impl FileTokenStore {
     /// Stores credentials in `dir`, which is created, private to its owner, when first needed.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), lock_timeout: LOCK_TIMEOUT }
+        Self { dir: dir.into(), lock_timeout: LOCK_TIMEOUT, only: None }
+    }
+
+    /// Stores the credentials of the server with this id in `dir`, in the file `mcp_{id}.oauth`. Credentials that
+    /// [`FileTokenStore::new`] stored in `old_dir` stay usable; the next save moves them.
+    pub fn for_server(
+        dir: impl Into<PathBuf>,
+        id: impl fmt::Display,
+        old_dir: impl Into<PathBuf>,
+    ) -> Self {
+        let only = (format!("mcp_{id}.oauth"), Box::new(Self::new(old_dir)));
+        Self { only: Some(only), ..Self::new(dir) }
     }
 
     /// File of a server. The host is for readers, the fingerprint makes it unique.
     fn path(&self, server: &str) -> PathBuf {
+        if let Some((name, _)) = &self.only {
+            return self.dir.join(name);
+        }
         let url = Url::parse(server).ok();
         let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
         let safe = |character: char| {
@@ -153,11 +169,34 @@ impl TokenStore for FileTokenStore {
         &'a self,
         server: &'a str,
     ) -> BoxFuture<'a, Result<Option<StoredCredentials>, StoreError>> {
-        Box::pin(async move { Ok(read(&self.path(server))?) })
+        Box::pin(async move {
+            let Some((_, old)) = &self.only else { return Ok(read(&self.path(server))?) };
+            let find = || {
+                // A login is for one URL. The config of a server can change, its id does not.
+                let is_own = |found: &StoredCredentials| found.server.as_deref() == Some(server);
+                let found = read(&self.path(server))?.filter(is_own);
+                io::Result::Ok(found.map(|found| StoredCredentials { server: None, ..found }))
+            };
+            match find()? {
+                Some(found) => Ok(Some(found)),
+                // The new file once more: another process may have moved the login in between.
+                None => Ok(read(&old.path(server))?.map_or_else(find, |found| Ok(Some(found)))?),
+            }
+        })
     }
 
     fn lock<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Result<StoreLock, StoreError>> {
-        Box::pin(async move { Ok(StoreLock::new(server, self.acquire_lock(server).await?)) })
+        Box::pin(async move {
+            let own = self.acquire_lock(server).await?;
+            let old = match &self.only {
+                // Servers with one URL had one login: only the first may refresh and move it.
+                Some((_, old)) if old.path(server).exists() => {
+                    Some(old.acquire_lock(server).await?)
+                }
+                _ => None,
+            };
+            Ok(StoreLock::new(server, (own, old)))
+        })
     }
 
     fn save<'a>(
@@ -165,12 +204,20 @@ impl TokenStore for FileTokenStore {
         lock: &'a StoreLock,
         credentials: Option<&'a StoredCredentials>,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let (path, text) = (self.path(&lock.server), credentials.map(StoredCredentials::encode));
+        let path = self.path(&lock.server);
+        let old_path = self.only.as_ref().map(|(_, old)| old.path(&lock.server));
+        let server = self.only.is_some().then(|| lock.server.clone());
+        let text = credentials
+            .map(|credentials| StoredCredentials { server, ..credentials.clone() }.encode());
         Box::pin(async move {
             // `fsync` blocks, so it must not run on a thread of the runtime.
-            let saving = tokio::task::spawn_blocking(move || match text {
-                Some(text) => replace(&path, text.reveal().as_bytes()),
-                None => remove(&path).map(drop),
+            let saving = tokio::task::spawn_blocking(move || {
+                match text {
+                    Some(text) => replace(&path, text.reveal().as_bytes())?,
+                    None => drop(remove(&path)?),
+                }
+                // Last: a crash in between leaves both files, and the new one counts.
+                old_path.map_or(Ok(()), |old_path| remove(&old_path).map(drop))
             });
             Ok(saving.await.map_err(io::Error::other)??)
         })
@@ -240,6 +287,14 @@ impl TokenStore for MemoryTokenStore {
             Ok(())
         })
     }
+}
+
+/// Removes the credentials that [`FileTokenStore::for_server`] stored for a server that is deleted.
+pub fn remove_server_tokens(dir: &Path, id: impl fmt::Display) -> io::Result<()> {
+    let path = FileTokenStore::for_server(dir, id, dir).path("");
+    remove(&path)?;
+    // With the server, nobody takes its lock any more.
+    remove(&path.with_extension("lock")).map(drop)
 }
 
 #[cfg(test)]

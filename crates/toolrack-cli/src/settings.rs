@@ -115,7 +115,7 @@ pub(crate) enum Variable {
     ToolrackListen,
     /// base directory of `toolrack/toolrack.toml` [default: `~/.config`]
     XdgConfigHome,
-    /// base directory of the data in `toolrack/` [default: `~/.local/share`]
+    /// base directory of the data in `toolrack/` [default: `~/.local/share`, or `~/Library/Application Support` on macOS]
     XdgDataHome,
     /// home directory
     Home,

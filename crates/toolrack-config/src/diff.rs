@@ -111,6 +111,7 @@ pub fn fingerprint(config: &McpServerConfig) -> Fingerprint {
             hasher.option(package.version.as_deref());
             hasher.list(&package.args);
             hasher.option(package.program.as_deref());
+            hasher.option(package.runtime_hint.as_deref());
             hasher.list(&package.runtime_args);
             hasher.env(env);
             hasher.option(cwd.as_deref());

@@ -45,7 +45,7 @@ pub struct Resolved {
     found: Vec<(String, String)>,
 }
 
-/// Transport with all references resolved; its environment lacks optional secrets that do not exist.
+/// Transport with all references resolved. The variable of an optional secret that does not exist is empty.
 pub type ResolvedTransport = McpTransport<Resolved, Resolved>;
 
 /// Resolves all references of a config, or reports everything that is missing.
@@ -136,6 +136,7 @@ impl Interpolator<'_> {
             version: package.version.clone(),
             args: self.list("package.args", &package.args),
             program: package.program.clone(),
+            runtime_hint: package.runtime_hint.clone(),
             runtime_args: self.list("package.runtime_args", &package.runtime_args),
         }
     }
@@ -152,26 +153,24 @@ impl Interpolator<'_> {
         let fill = |(name, value): (&String, &EnvValue)| {
             let field = join("env", name);
             let value = match value {
-                EnvValue::Text(text) => Some(self.fill(&field, text, TextRule::Value)),
+                EnvValue::Text(text) => self.fill(&field, text, TextRule::Value),
                 EnvValue::Secret { secret_ref, required } => {
                     let value = self.find(&field, VariableSource::Secret, secret_ref);
                     // A failed lookup is an error of its own, even for an optional secret.
                     if *required && value == Some(None) {
                         self.missing(&field, VariableSource::Secret, secret_ref);
                     }
+                    let value = value.flatten();
+                    let found = value.iter().map(|value| (secret_ref.clone(), value.clone()));
+                    let found = found.collect();
                     let template = format!("${{secret:{secret_ref}}}");
-                    value.flatten().map(|value| {
-                        let found = vec![(secret_ref.clone(), value.clone())];
-                        Resolved {
-                            found,
-                            ..self.checked(&field, value, &template, TextRule::Value)
-                        }
-                    })
+                    let value = value.unwrap_or_default();
+                    Resolved { found, ..self.checked(&field, value, &template, TextRule::Value) }
                 }
             };
-            Some((name.clone(), value?))
+            (name.clone(), value)
         };
-        BTreeMap::from_iter(env).into_iter().filter_map(fill).collect()
+        BTreeMap::from_iter(env).into_iter().map(fill).collect()
     }
 
     /// A path; a leading `~` is the home directory.

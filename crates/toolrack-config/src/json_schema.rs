@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::keys::{FILE, Key, KeyType, SCOPES, TableKeys};
+use crate::server::PackageKind;
 
 /// Published address of the schema.
 const ID: &str = "https://github.com/toolrack/toolrack/raw/main/docs/toolrack.schema.json";
@@ -91,6 +92,7 @@ fn describe(kind: KeyType) -> (Value, String) {
             return (table(scope), format!("table, see `{}` below", scope.title));
         }
         KeyType::Tables(scope) => (list(table(scope)), "list of tables"),
+        KeyType::FreeTable => (json!({ "type": "object" }), "table of any values"),
         // Not in our own tables.
         KeyType::Seconds | KeyType::Millis | KeyType::ScalarMap | KeyType::ScalarEnvMap => {
             (json!({}), "")
@@ -129,6 +131,14 @@ fn coherence(scope: &str) -> Value {
         let unset = json!({ "required": ["required"], "properties": {
             "required": { "const": false }, "secret_ref": false, "value": false } });
         return json!({ "oneOf": [has("secret_ref"), has("value"), unset] });
+    }
+    if scope == "package" {
+        let fits = |kind: PackageKind| {
+            let hint = json!({ "runtime_hint": { "enum": kind.runners() } });
+            let kind = json!({ "type": { "const": kind.as_str() } });
+            json!({ "if": { "properties": kind }, "then": { "properties": hint } })
+        };
+        return json!({ "allOf": PackageKind::ALL.map(fits) });
     }
     if scope != "mcp" {
         return json!({});

@@ -41,6 +41,8 @@ pub(crate) enum KeyType {
     EnvMap,
     Table(&'static TableKeys),
     Tables(&'static TableKeys),
+    /// A table of any values, which is kept and not read.
+    FreeTable,
     /// A bare number of seconds or milliseconds; only in files of other tools.
     Seconds,
     Millis,
@@ -112,6 +114,15 @@ impl TableKeys {
     pub(crate) const fn ignoring(self, ignored: &'static [&'static str]) -> Self {
         Self { ignored, ..self }
     }
+}
+
+/// Keys of a server that say what it is. All others are settings.
+const IDENTITY: &[&str] =
+    &["name", "id", "enabled", "transport", "command", "url", "package", "env", "source", "config"];
+
+/// Whether a key of a server table is a setting, such as `timeout` or `args`.
+pub fn is_setting(name: &str) -> bool {
+    !IDENTITY.contains(&name) && SERVER.keys.iter().any(|key| key.name == name)
 }
 
 /// Values of `transport`. The last two mean `http`.
@@ -192,6 +203,8 @@ pub(crate) static SERVER: TableKeys = table("mcp", UnknownKeys::Warn, &[
         .doc("A published package instead of `command` or `url`."),
     key("source", KeyType::Table(&SOURCE), "manual")
         .doc("Registry of the server. Written by `toolrack`; does not change how it is run."),
+    key("config", KeyType::FreeTable, "none")
+        .doc("Free-form values of the application that manages the server. Kept, and never read by `toolrack`."),
     from_defaults("timeout", KeyType::Time),
     from_defaults("max_timeout", KeyType::Time),
     from_defaults("startup_timeout", KeyType::Time),
@@ -212,6 +225,9 @@ pub(crate) static SERVER: TableKeys = table("mcp", UnknownKeys::Warn, &[
         .doc("Sandbox of the process. If it cannot be enforced, the server does not start."),
 ]);
 
+/// The runners of all package types; [`PackageKind::runners`](crate::PackageKind::runners) has those of each.
+const RUNNERS: &[&str] = &["npx", "bunx", "pnpm", "uvx", "pipx", "docker", "podman"];
+
 pub(crate) static PACKAGE: TableKeys = table(
     "package",
     UnknownKeys::Warn,
@@ -226,8 +242,9 @@ pub(crate) static PACKAGE: TableKeys = table(
         key("runtime_args", KeyType::Templates, "`[]`").doc(
             "Arguments of the package runner: options of `docker run`, such as `--network=none`.",
         ),
-        key("runtime_hint", KeyType::Text, "–")
-            .doc("Package runner suggested by the registry. Does not change how it is run."),
+        key("runtime_hint", KeyType::Word(RUNNERS), "none").doc(
+            "Program that runs the package: `npx`, `bunx` or `pnpm` for `npm`, `uvx` or `pipx` for `pypi`, `docker` or `podman` for `docker`. Without it, `npm` and `pypi` packages are installed once and started directly, and images are run with `docker`.",
+        ),
         key("url", KeyType::Template, "its identifier")
             .doc("URL of an `http` package whose identifier is only a name."),
     ],
@@ -264,8 +281,9 @@ pub(crate) static SECRET: TableKeys = table(
         key("secret_ref", KeyType::Text, "–").doc("Name of the stored secret."),
         key("value", KeyType::Template, "–").doc("Plain value instead of a secret."),
         key("secret", KeyType::Flag, "`false`").doc("Hides the value where configs are shown."),
-        key("required", KeyType::Flag, "`true`")
-            .doc("If false, a missing secret leaves the variable unset."),
+        key("required", KeyType::Flag, "`true`").doc(
+            "If false, the variable is empty without a value or if the secret does not exist.",
+        ),
     ],
 );
 

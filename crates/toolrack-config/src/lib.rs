@@ -77,6 +77,7 @@ pub use diff::{ConfigDiff, Fingerprint, diff, fingerprint};
 pub use duration::parse_duration;
 pub use interpolate::{Lookup, Resolved, ResolvedTransport, VariableSource, interpolate};
 pub use json_schema::{json_schema, key_reference};
+pub use keys::is_setting;
 pub use server::{
     EnvValue, McpServerConfig, McpTransport, Package, PackageKind, Pin, Sandbox, StartMode,
     without_secrets,

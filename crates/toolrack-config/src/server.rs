@@ -104,7 +104,7 @@ pub enum EnvValue {
     Secret {
         /// Name of the secret.
         secret_ref: String,
-        /// Whether the secret is required. If not, an unknown secret leaves the variable unset.
+        /// Whether the secret is required. If not, the variable of an unknown secret is empty.
         required: bool,
     },
 }
@@ -286,6 +286,9 @@ pub struct Package<Text = String> {
     pub args: Vec<Text>,
     /// Program within the package. `None` means its own or only one.
     pub program: Option<String>,
+    /// Program that runs the package, one of [`PackageKind::runners`]. `None` means that an npm or PyPI package is
+    /// installed and started directly, and an image is run with the first one.
+    pub runtime_hint: Option<String>,
     /// Arguments of the package runner, such as `docker run`.
     pub runtime_args: Vec<Text>,
 }
@@ -321,6 +324,16 @@ impl PackageKind {
             Self::Http => "http",
         }
     }
+
+    /// The programs that run such a package; the first is the usual one.
+    pub fn runners(self) -> &'static [&'static str] {
+        match self {
+            Self::Npm => &["npx", "bunx", "pnpm"],
+            Self::Pypi => &["uvx", "pipx"],
+            Self::Docker => &["docker", "podman"],
+            Self::Binary | Self::Http => &[],
+        }
+    }
 }
 
 impl<Text: ConfigText> fmt::Debug for Package<Text> {
@@ -331,6 +344,7 @@ impl<Text: ConfigText> fmt::Debug for Package<Text> {
             .field("version", &self.version)
             .field("args", &shown_arguments(&self.args))
             .field("program", &self.program)
+            .field("runtime_hint", &self.runtime_hint)
             .field("runtime_args", &shown_arguments(&self.runtime_args))
             .finish()
     }

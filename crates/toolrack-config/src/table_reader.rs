@@ -184,7 +184,8 @@ impl<'d> Reader<'d, '_> {
             KeyType::ScalarEnvMap => boxed(self.map(path, node, |reader, path, node| {
                 reader.scalar(path, node).map(EnvValue::Text)
             })),
-            KeyType::Table(_) | KeyType::Tables(_) => None,
+            KeyType::FreeTable if !node.is_table() => self.wrong(path, node, "a table"),
+            KeyType::FreeTable | KeyType::Table(_) | KeyType::Tables(_) => None,
         }
     }
 
@@ -359,9 +360,10 @@ impl<'d> Reader<'d, '_> {
             }
             (Some(secret_ref), None) => Some(EnvValue::Secret { secret_ref, required }),
             (None, Some(value)) => Some(EnvValue::Text(value)),
-            // An invalid value was reported already, and an optional variable may stay unset.
-            (None, None) if !required => None,
+            // An invalid value was reported already.
             (None, None) if fields.place.has("secret_ref") || fields.place.has("value") => None,
+            // As in spec 004, an optional variable without a value is empty.
+            (None, None) if !required => Some(EnvValue::Text(String::new())),
             (None, None) => {
                 let message = "must have `secret_ref`, the name of a secret";
                 self.diagnostics.error(

@@ -14,7 +14,7 @@ use crate::diagnostics::{DiagnosticKind, Diagnostics, Parsed};
 use crate::keys;
 use crate::raw_server::{RawServer, TransportKind};
 use crate::server::{Package, PackageKind, Pin, Sandbox, StartMode};
-use crate::table_reader::{self, TableReader};
+use crate::table_reader::{self, TableReader, join};
 use crate::tree::Node;
 
 /// Top-level keys of other tools for servers.
@@ -97,6 +97,14 @@ fn server<'d>(fields: &mut TableReader<'d, '_>) -> RawServer<'d> {
         "stdio" => TransportKind::Stdio,
         _ => TransportKind::Http,
     });
+    let free = fields.node.members().iter().find(|member| member.key == "config");
+    for member in free.iter().flat_map(|free| free.value.members()) {
+        if keys::is_setting(&member.key) {
+            let path = join(&fields.place.field("config"), &member.key);
+            let message = "has no effect in `config`; write it in the entry itself";
+            fields.place.diagnostics.warn(DiagnosticKind::Conflict, member.at, &path, message);
+        }
+    }
     if let Some(package) = fields.table("package") {
         let fields = package.place.fields();
         let fields = fields.map(|(field, at)| (format!("package.{field}").into(), at));
@@ -126,6 +134,17 @@ fn package(mut fields: TableReader<'_, '_>) -> Option<Package> {
     let word: String = fields.take("type")?;
     let kind = PackageKind::ALL.into_iter().find(|kind| kind.as_str() == word)?;
     let (identifier, url) = (fields.take("identifier")?, fields.take("url"));
+    let runtime_hint: Option<String> = fields.take("runtime_hint");
+    if let Some(hint) = runtime_hint.as_deref().filter(|hint| !kind.runners().contains(hint)) {
+        let message = match kind.runners() {
+            [] => format!("`{hint}` has no effect on a `{word}` package; remove it"),
+            runners => format!(
+                "`{hint}` does not run `{word}` packages; use one of `{}`",
+                runners.join("`, `")
+            ),
+        };
+        fields.place.error(DiagnosticKind::Invalid, "runtime_hint", &message);
+    }
     Some(Package {
         kind,
         // An HTTP package may have a registry name beside its URL.
@@ -133,6 +152,7 @@ fn package(mut fields: TableReader<'_, '_>) -> Option<Package> {
         version: fields.take("version"),
         args: fields.take("args").unwrap_or_default(),
         program: fields.take("program"),
+        runtime_hint,
         runtime_args: fields.take("runtime_args").unwrap_or_default(),
     })
 }

@@ -83,7 +83,12 @@ impl PartialSchema for Server {
                     "properties": {
                         "package_type": { "type": "string", "enum": ["npm", "pypi", "docker", "binary", "http"] },
                         "identifier": non_blank,
-                        "version": non_empty, "runtime_hint": non_empty,
+                        "version": non_empty,
+                        "runtime_hint": {
+                            "type": ["string", "null"],
+                            "description": "Program that runs the package; it must fit `package_type`",
+                            "enum": [null, "npx", "bunx", "pnpm", "uvx", "pipx", "docker", "podman"],
+                        },
                     },
                 },
                 "transport": {
@@ -122,8 +127,8 @@ impl PartialSchema for Server {
                     },
                 },
                 "config": {
-                    "type": ["object", "null"],
-                    "description": "All other keys of the config file, such as `args`, `headers`, `timeout`, `deny`",
+                    "type": ["object", "array", "string", "number", "boolean", "null"],
+                    "description": "Settings, such as `args`, `headers`, `timeout`, `deny`, and any other values, which are kept",
                 },
             },
         }))

@@ -283,6 +283,7 @@ pub(crate) fn package_request(
                 version: package.version,
                 args: reveal(package.args),
                 program: package.program,
+                runtime_hint: package.runtime_hint,
                 runtime_args: reveal(package.runtime_args),
             },
             env: reveal_values(env),

@@ -1,7 +1,6 @@
 //! OAuth authorizers: one [`Authorizer`] per HTTP server, with tokens in private files.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,29 +10,22 @@ use toolrack_transport::{Credentials, Redactor};
 use url::Url;
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::paths::Home;
 use crate::secret_store::SharedLookup;
 
 /// The authorizers of all servers.
 pub(crate) struct Authorizers {
-    store: Arc<dyn TokenStore>,
-    browser: Option<Arc<dyn Browser>>,
-    lookup: SharedLookup,
-    redactor: Redactor,
-    /// By server name and URL.
-    by_server: Mutex<HashMap<(String, Url), Arc<Authorizer>>>,
+    pub(crate) home: Home,
+    /// `None` for files in the home.
+    pub(crate) store: Option<Arc<dyn TokenStore>>,
+    pub(crate) browser: Option<Arc<dyn Browser>>,
+    pub(crate) lookup: SharedLookup,
+    pub(crate) redactor: Redactor,
+    /// By id, or name if the server has none, and URL.
+    pub(crate) by_server: Mutex<HashMap<(String, Url), Arc<Authorizer>>>,
 }
 
 impl Authorizers {
-    pub(crate) fn new(
-        tokens_dir: PathBuf,
-        browser: Option<Arc<dyn Browser>>,
-        lookup: SharedLookup,
-        redactor: Redactor,
-    ) -> Self {
-        let store = Arc::new(FileTokenStore::new(tokens_dir));
-        Self { store, browser, lookup, redactor, by_server: Mutex::default() }
-    }
-
     /// The credentials of a server. `None` if it is a local process or its config sets `Authorization`.
     pub(crate) fn credentials(&self, server: &McpServerConfig) -> Option<Arc<dyn Credentials>> {
         match self.authorizer(server) {
@@ -53,13 +45,20 @@ impl Authorizers {
         let url = self.endpoint(server)?;
         // Held until the new authorizer is inserted: two of them for one server would refresh its token independently.
         let mut by_server = self.by_server.lock();
-        let key = (server.name.clone(), url);
+        let key = (server.id.as_ref().unwrap_or(&server.name).clone(), url);
         if let Some(authorizer) = by_server.get(&key) {
             return Ok(Arc::clone(authorizer));
         }
         let settings = AuthSettings { redactor: self.redactor.clone(), ..AuthSettings::default() };
-        let (store, browser) = (Arc::clone(&self.store), self.browser.clone());
-        let authorizer = Authorizer::new(&key.1, settings, store, browser)
+        let store = self.store.clone().unwrap_or_else(|| {
+            let tokens = self.home.tokens_dir();
+            Arc::new(match &server.id {
+                Some(id) => FileTokenStore::for_server(self.home.secrets_dir(), id, tokens),
+                // Not a configured server.
+                None => FileTokenStore::new(tokens),
+            })
+        });
+        let authorizer = Authorizer::new(&key.1, settings, store, self.browser.clone())
             .map_err(|error| ServiceError::new(ErrorCode::ValidationError, error.to_string()))?;
         by_server.insert(key, Arc::clone(&authorizer));
         Ok(authorizer)

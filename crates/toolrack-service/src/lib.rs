@@ -15,7 +15,7 @@
 //! | `validate` | validation with all errors at once; `McpConfig` from JSON |
 //! | `error` | `ServiceError`, and how manager errors map to it |
 //! | `packages` | package installer for npm, PyPI and Docker |
-//! | `secret_store` | secrets in private files; lookup of `${…}` variables |
+//! | `secret_store` | `SecretStore`, secrets in private files; lookup of `${…}` variables |
 //! | `authorizers` | OAuth authorizers of HTTP servers |
 //! | `server_logs` | log files of servers |
 //! | `paths` | `Home`: paths from `TOOLRACK_HOME` and XDG |
@@ -56,11 +56,13 @@ pub use local_service::{
 };
 pub use packages::Installer;
 pub use paths::Home;
-pub use secret_store::{SecretStore, SharedLookup};
+pub use secret_store::{FileSecretStore, SecretStore, SharedLookup};
 pub use server_logs::{LogKind, LogLine, LogStore};
 pub use service::{
     Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpService, McpSource, McpStatus,
     McpTransport, StatusDetail,
 };
 pub use toolrack_auth::Secret;
+/// Ids of servers.
+pub use uuid::Uuid;
 pub use validate::validate;

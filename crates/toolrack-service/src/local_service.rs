@@ -21,7 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_auth::{Authorizer, Browser};
+use toolrack_auth::{Authorizer, Browser, TokenStore};
 use toolrack_client::{CallOptions, ClientHandler, Limits};
 use toolrack_config::{McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
@@ -38,7 +38,7 @@ use crate::document::{ConfigScope, unknown_id};
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 use crate::packages::Installer;
 use crate::paths::Home;
-use crate::secret_store::{SecretStore, SharedLookup, VariableLookup};
+use crate::secret_store::{FileSecretStore, SecretStore, SharedLookup, VariableLookup};
 use crate::server_logs::LogStore;
 use crate::service::StatusDetail;
 
@@ -67,6 +67,10 @@ pub struct ServiceOptions {
     pub agent: Option<String>,
     /// Resolves variables and files that configs refer to, such as `${HOME}`. Secrets come from the store.
     pub lookup: Option<SharedLookup>,
+    /// Where secrets are kept; the default is [`FileSecretStore`] in the home.
+    pub secrets: Option<Arc<dyn SecretStore>>,
+    /// Where OAuth tokens are kept; the default is [`FileTokenStore`](toolrack_auth::FileTokenStore) in the home.
+    pub tokens: Option<Arc<dyn TokenStore>>,
     /// Which servers are started automatically.
     pub autostart: Autostart,
     /// Whether edits of the config file are applied.
@@ -154,7 +158,7 @@ struct Inner {
     agent: Option<String>,
     autostart: Autostart,
     store: ConfigStore,
-    secrets: SecretStore,
+    secrets: Arc<dyn SecretStore>,
     logs: LogStore,
     redactor: Redactor,
     authorizers: Arc<Authorizers>,
@@ -265,8 +269,8 @@ impl LocalService {
     }
 
     /// The secret store. Unlike it, [`set_secret`](Self::set_secret) also restarts the servers that use a secret.
-    pub fn secrets(&self) -> &SecretStore {
-        &self.inner.secrets
+    pub fn secrets(&self) -> &dyn SecretStore {
+        &*self.inner.secrets
     }
 
     /// The log files of the servers.
@@ -389,15 +393,21 @@ fn build(
     snapshot: Arc<ConfigSnapshot>,
 ) -> LocalService {
     let redactor = Redactor::default();
-    let secrets = SecretStore::new(home.secrets_dir());
+    let secrets = options.secrets;
+    let secrets = secrets.unwrap_or_else(|| Arc::new(FileSecretStore::new(home.secrets_dir())));
     let variables: SharedLookup = Arc::new(VariableLookup {
-        secrets: secrets.clone(),
+        secrets: Arc::clone(&secrets),
         fallback: options.lookup,
         redactor: redactor.clone(),
     });
-    let (browser, tokens) = (options.browser, home.tokens_dir());
-    let authorizers = Authorizers::new(tokens, browser, Arc::clone(&variables), redactor.clone());
-    let authorizers = Arc::new(authorizers);
+    let authorizers = Arc::new(Authorizers {
+        home: home.clone(),
+        store: options.tokens,
+        browser: options.browser,
+        lookup: Arc::clone(&variables),
+        redactor: redactor.clone(),
+        by_server: Mutex::default(),
+    });
     let credentials = {
         let authorizers = Arc::clone(&authorizers);
         move |server: &McpServerConfig| authorizers.credentials(server)

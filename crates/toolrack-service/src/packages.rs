@@ -2,7 +2,7 @@
 //!
 //! [`plan_install`] decides what to do, as data; this module carries it out. An npm or PyPI package gets a directory of
 //! its own, and its server is started from there directly: later starts are fast, need no network, and have no package
-//! manager between Toolrack and the server.
+//! manager between Toolrack and the server. With a `runtime_hint`, that program runs the package instead.
 //!
 //! **Invariant:** a package whose installation did not complete is never started.
 
@@ -86,7 +86,15 @@ impl PackageInstaller for Installer {
                     let program = install.ensure_installed(&runner).await?;
                     Ok(self.stdio(program.to_string_lossy().into_owned(), wanted))
                 }
-                InstallPlan::Image(image) => docker::prepare(&image, wanted, &runner).await,
+                InstallPlan::Runner { program, mut args } => {
+                    let mut wanted = wanted;
+                    args.append(&mut wanted.package.args);
+                    wanted.package.args = args;
+                    Ok(self.stdio(program, wanted))
+                }
+                InstallPlan::Image { runtime, image } => {
+                    docker::prepare(runtime, &image, wanted, &runner).await
+                }
             }
         })
     }

@@ -124,7 +124,8 @@ pub struct McpConfig {
     /// Environment variables by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env_vars: BTreeMap<String, EnvVarConfig>,
-    /// All other keys of its config entry, such as `args`, `headers`, `timeout`, `deny`.
+    /// Settings of its config entry, such as `args`, `headers`, `timeout`, `deny`, and any other members, which are
+    /// kept and do not act. Null if there are none. A setting that is null is absent.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub config: Value,
 }
@@ -160,7 +161,8 @@ pub struct McpPackage {
     /// Version; the newest if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Program that should run it, such as `uvx`.
+    /// Program that runs it, one of [`McpPackageType::runners`]: `npx`, `bunx` or `pnpm`; `uvx` or `pipx`; `docker` or
+    /// `podman`. Without it, an npm or PyPI package is installed once and started directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_hint: Option<String>,
 }

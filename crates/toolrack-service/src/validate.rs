@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use toolrack_config::{Diagnostic, DiagnosticKind, Severity, join, suggest};
 use uuid::Uuid;
 
-use crate::document::entry::{self, JsonMap, put};
+use crate::document::entry::{self, JsonMap, SplitConfig, put};
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 use crate::service::{McpConfig, McpPackageType, McpTransport};
 
@@ -19,36 +19,36 @@ const IDENTIFIER_REQUIRED: &str = "Package identifier required";
 const TRANSPORT_REQUIRED: &str = "Transport required";
 pub(crate) const CREDENTIALS_MISSING: &str = "Missing required credentials";
 
+/// The manager connects to what it starts over stdio only.
+const PROGRAM_OVER_HTTP: &str = "is `http`, but the package is a program, which is connected over stdio; use `stdio`, or \
+    start the program yourself and use a package of type `http` with its URL";
+
 /// Validates a config without looking at anything else, such as stored secrets.
 ///
 /// # Errors
 ///
 /// All errors.
 pub fn validate(config: &McpConfig) -> Result<(), ServiceError> {
-    ServiceError::if_any(find_errors(config, None))
+    ServiceError::if_any(find_errors(config))
 }
 
-/// All errors of a config. An unknown key that was there `before` is not an error: it stays, as in the file.
-pub(crate) fn find_errors(config: &McpConfig, before: Option<&McpConfig>) -> Vec<ErrorDetail> {
+/// All errors of a config.
+pub(crate) fn find_errors(config: &McpConfig) -> Vec<ErrorDetail> {
     match entry::write(config, &JsonMap::new()) {
-        Ok(row) => find_table_errors(&row, config, before),
+        Ok(row) => find_table_errors(&row, config),
         Err(error) => merge(check_fields(config), error.details().to_vec()),
     }
 }
 
 /// All errors of a config that was written as a table of the config file.
-fn find_table_errors(
-    row: &JsonMap,
-    config: &McpConfig,
-    before: Option<&McpConfig>,
-) -> Vec<ErrorDetail> {
+fn find_table_errors(row: &JsonMap, config: &McpConfig) -> Vec<ErrorDetail> {
     let diagnostics = toolrack_config::read_server(row).diagnostics.into_iter();
     // A field of the wrong type is empty in `config`, and its own error is closer to the cause.
     let (wrong_types, others): (Vec<_>, Vec<_>) =
         diagnostics.partition(|diagnostic| diagnostic.kind == DiagnosticKind::WrongType);
     let translated = |diagnostics: Vec<Diagnostic>| {
         let each = diagnostics.into_iter();
-        each.filter_map(|diagnostic| translate(diagnostic, config, before)).collect()
+        each.filter_map(|diagnostic| translate(diagnostic, config)).collect()
     };
     merge(translated(wrong_types), merge(check_fields(config), translated(others)))
 }
@@ -122,9 +122,7 @@ pub(crate) fn check_transport(config: &McpConfig) -> Option<ErrorDetail> {
             "transport",
             "is `stdio`, but the package is an HTTP endpoint; use `http` with its URL",
         ),
-        McpTransport::Http { .. } if !is_endpoint => {
-            ("transport", "is `http`, but the package is a program; use `stdio`")
-        }
+        McpTransport::Http { .. } if !is_endpoint => ("transport", PROGRAM_OVER_HTTP),
         McpTransport::Http { url } if url.trim().is_empty() => {
             ("transport.url", "is required for `http`, as in `https://example.com/mcp`")
         }
@@ -134,20 +132,9 @@ pub(crate) fn check_transport(config: &McpConfig) -> Option<ErrorDetail> {
 }
 
 /// A diagnostic of the entry as an error of the config; `None` if the config can be used all the same.
-fn translate(
-    diagnostic: Diagnostic,
-    config: &McpConfig,
-    before: Option<&McpConfig>,
-) -> Option<ErrorDetail> {
-    let entry_field = diagnostic.field.as_str();
+fn translate(diagnostic: Diagnostic, config: &McpConfig) -> Option<ErrorDetail> {
     let is_unknown = diagnostic.kind == DiagnosticKind::UnknownKey;
     if diagnostic.severity == Severity::Warning && !is_unknown {
-        return None;
-    }
-    let had_key = |before: &McpConfig| {
-        entry_field.split('.').try_fold(&before.config, |value, key| value.get(key)).is_some()
-    };
-    if is_unknown && before.is_some_and(had_key) {
         return None;
     }
     let message = match (is_unknown, &diagnostic.suggestion) {
@@ -225,7 +212,7 @@ impl McpConfig {
         let Some(members) = members else { return Err(wrong_type("", document).into()) };
         let (row, transport) = reader.table(members);
         let config = McpConfig { transport, ..entry::read(&row) };
-        let more = find_table_errors(&row, &config, None);
+        let more = find_table_errors(&row, &config);
         ServiceError::if_any(merge(reader.details, more))?;
         Ok(config)
     }
@@ -242,9 +229,10 @@ impl JsonReader {
     fn table(&mut self, document: &JsonMap) -> (JsonMap, McpTransport) {
         let rest = document.get("config").unwrap_or(&Value::Null);
         self.details.extend(entry::check_rest(rest));
-        let mut row = rest.as_object().cloned().unwrap_or_default();
-        let more = row.remove("package");
-        let mut package = more.and_then(|more| more.as_object().cloned()).unwrap_or_default();
+        let mut split = SplitConfig::new(rest);
+        let mut row = std::mem::take(&mut split.settings);
+        let mut package = std::mem::take(&mut split.package);
+        put(&mut row, "config", split.into_table());
         put(&mut package, "args", row.remove("args"));
         match self.object("package", get(document, "package"), PACKAGE_KEYS) {
             Some(given) => {
@@ -425,12 +413,7 @@ mod tests {
 
     #[track_caller]
     fn check(change: Value, expected: &[(&str, &str)]) {
-        check_after(&config(change), None, expected);
-    }
-
-    #[track_caller]
-    fn check_after(config: &McpConfig, before: Option<&McpConfig>, expected: &[(&str, &str)]) {
-        let details = find_errors(config, before);
+        let details = find_errors(&config(change));
         let found: Vec<(&str, &str)> = details
             .iter()
             .map(|detail| (detail.field.as_deref().unwrap_or_default(), detail.message.as_str()))
@@ -491,7 +474,7 @@ mod tests {
             }),
             &[
                 ("name", "Name is required"),
-                ("transport", "is `http`, but the package is a program; use `stdio`"),
+                ("transport", PROGRAM_OVER_HTTP),
                 ("env_vars.A.name", "differs from its key"),
             ],
         );
@@ -540,10 +523,6 @@ mod tests {
     #[test]
     fn config_diagnostics_refer_to_the_callers_fields() {
         check(
-            json!({ "config": { "timeot": "5s" } }),
-            &[("config.timeot", "is not a known key; did you mean `timeout`?")],
-        );
-        check(
             json!({ "config": { "timeout": "5 parsecs", "deny": "x", "args": [1] } }),
             &[
                 ("config.args[0]", "must be a string; write `\"1\"`, not an integer"),
@@ -566,10 +545,48 @@ mod tests {
     }
 
     #[test]
-    fn unknown_key_may_stay_but_not_be_added() {
-        let unknown = config(json!({ "config": { "theirs": 1 } }));
-        check_after(&unknown, None, &[("config.theirs", "is not a known key")]);
-        check_after(&unknown, Some(&unknown), &[]);
+    fn runtime_hint_must_fit_the_package() {
+        let hint = |package_type: &str, hint: &str| {
+            let identifier = if package_type == "http" { "https://host/mcp" } else { "x" };
+            let package = json!({ "package_type": package_type, "identifier": identifier, "runtime_hint": hint });
+            let mut change = endpoint("https://host/mcp");
+            if package_type != "http" {
+                change["transport"] = json!({ "type": "stdio" });
+            }
+            change["package"] = package;
+            change
+        };
+        for kind in McpPackageType::ALL {
+            kind.runners().iter().for_each(|runner| check(hint(kind.as_str(), runner), &[]));
+        }
+        let field = "package.runtime_hint";
+        let known = "`yarn` is not one of `npx`, `bunx`, `pnpm`, `uvx`, `pipx`, `docker`, `podman`";
+        check(hint("npm", "yarn"), &[(field, known)]);
+        let other = "`uvx` does not run `npm` packages; use one of `npx`, `bunx`, `pnpm`";
+        check(hint("npm", "uvx"), &[(field, other)]);
+        let none = "`npx` has no effect on a `binary` package; remove it";
+        check(hint("binary", "npx"), &[(field, none)]);
+        let none = "`npx` has no effect on a `http` package; remove it";
+        check(hint("http", "npx"), &[(field, none)]);
+    }
+
+    #[test]
+    fn config_is_free_form_and_bounded() {
+        check(
+            json!({ "config": { "theme": "dark", "url": 1, "package": "x", "nothing": null } }),
+            &[],
+        );
+        check(json!({ "config": ["no", "object"] }), &[]);
+        check(
+            json!({ "config": { "deny": ["a", null] } }),
+            &[("config.deny[1]", "must not be null; leave it out")],
+        );
+        let large = json!({ "config": { "data": "x".repeat(64 << 10) } });
+        check(large, &[("config", "is longer than 64 KiB; keep large data in a file")]);
+        let nested = |n_levels: usize| (0..n_levels).fold(json!(1), |inner, _| json!([inner]));
+        check(json!({ "config": { "data": nested(31) } }), &[]);
+        let deep = "is nested more than 32 levels deep; keep such data in a file";
+        check(json!({ "config": { "data": nested(32) } }), &[("config", deep)]);
     }
 }
 
@@ -690,7 +707,7 @@ mod json_tests {
             "package": { "package_type": "npm", "identifier": "@a/b", "version": "1.2.3" },
             "transport": { "type": "stdio" },
             "env_vars": { "A": { "name": "A", "value": "1", "is_secret": false, "required": false } },
-            "config": { "args": ["x"], "timeout": "5s" },
+            "config": { "args": ["x"], "timeout": "5s", "theirs": { "a": [null, 1.5] }, "package": { "program": "b", "note": 1 } },
         });
         let config = McpConfig::from_json(&document).unwrap();
         assert_eq!(serde_json::to_value(&config).unwrap(), document);

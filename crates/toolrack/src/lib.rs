@@ -55,7 +55,8 @@
 //! | to call a tool | [`Toolrack::call`], [`ToolCall`], [`ToolResult`] |
 //! | to answer elicitation, sampling and roots | [`ClientHandler`] |
 //! | one server, without a config | [`McpClient`] |
-//! | servers that people add, change and remove | [`McpService`], [`LocalService`] |
+//! | servers that people add, change and remove | [`McpService`], [`LocalService`], [`McpConfig`] |
+//! | secrets from your own secrets manager | [`SecretStore`] |
 //! | tools for an LLM API | [`to_openai`], [`to_anthropic`] |
 //! | tools for an agent framework | [`McpToolAdapter`], [`adapters_of`]; for `rig` the crate `toolrack-rig` |
 //!
@@ -87,7 +88,7 @@
 //! ```
 //!
 //! The examples of this crate are short and meant to be copied: `single_server`, `many_servers`, `deny_list`,
-//! `http_with_token`, `progress_and_cancel` and `handler`.
+//! `http_with_token`, `progress_and_cancel` and `handler`; `founding_004` shows the service.
 //!
 //! # Inside
 //!
@@ -123,7 +124,7 @@ pub use toolrack_manager::{
     McpConnection, McpManager, McpToolAdapter, ToolAdapterError, ToolCall, ToolResult,
     ToolWithServer, adapters_of, error_chain,
 };
-pub use toolrack_service::{LocalService, McpService};
+pub use toolrack_service::{LocalService, McpConfig, McpService, McpStatus, SecretStore};
 pub use toolrack_stdio::init;
 
 // Modules, one per crate below.
@@ -135,7 +136,7 @@ pub mod auth {
         FileTokenStore, Grant, IdTokenSource, IdentityProvider, LoginFuture, LoginRequest,
         LoginStatus, MemoryTokenStore, Network, PastedRedirect, PreRegisteredClient, PreparedLogin,
         Secret, SigningAlgorithm, StaticBearer, StoreError, StoreLock, StoredCredentials,
-        SystemBrowser, TokenStore, UrlOpener,
+        SystemBrowser, TokenStore, UrlOpener, remove_server_tokens,
     };
 }
 
@@ -222,8 +223,8 @@ pub mod config {
         Lookup, McpServerConfig, McpTransport, Package, PackageKind, Parsed, Pin, Position,
         Resolved, ResolvedTransport, Sandbox, ServerEntry, Settings, Severity, SourceLocation,
         StartMode, ToolNaming, VariableSource, detect, did_you_mean, diff, fingerprint,
-        interpolate, join, json_schema, key_reference, parse_duration, read, read_as, read_server,
-        similar_names, suggest, without_secrets,
+        interpolate, is_setting, join, json_schema, key_reference, parse_duration, read, read_as,
+        read_server, similar_names, suggest, without_secrets,
     };
 }
 
@@ -277,10 +278,10 @@ pub mod mcp {
 pub mod service {
     pub use toolrack_service::{
         Autostart, ConfigInput, ConfigScope, ConfigStore, Document, ETag, Enabled, Entry,
-        EnvVarConfig, ErrorCode, ErrorDetail, Home, Installer, InvalidETag, LoadError,
-        LocalService, LogKind, LogLine, LogStore, McpConfig, McpPackage, McpPackageType,
+        EnvVarConfig, ErrorCode, ErrorDetail, FileSecretStore, Home, Installer, InvalidETag,
+        LoadError, LocalService, LogKind, LogLine, LogStore, McpConfig, McpPackage, McpPackageType,
         McpService, McpSource, McpStatus, McpTransport, Secret, SecretStore, ServiceError,
-        ServiceOptions, SharedLookup, StatusDetail, StoredConfig, ToolCall, ToolCallError,
+        ServiceOptions, SharedLookup, StatusDetail, StoredConfig, ToolCall, ToolCallError, Uuid,
         WatchConfig, validate,
     };
 }

@@ -49,6 +49,7 @@ fn check(
     let bind =
         |issuer: &str| ClientBinding { client_id: "pre".to_owned(), issuer: issuer.to_owned() };
     let credentials = StoredCredentials {
+        server: None,
         client_binding: bound.map(bind),
         clients: known.map(|client| (ISSUER.to_owned(), client.clone())).into_iter().collect(),
         ..Default::default()

@@ -54,8 +54,10 @@ async fn readable_directory_is_made_private() {
 #[tokio::test]
 async fn file_lock_is_exclusive_and_times_out() {
     let home = tempfile::tempdir().unwrap();
-    let impatient =
-        FileTokenStore { dir: home.path().to_owned(), lock_timeout: Duration::from_millis(30) };
+    let impatient = FileTokenStore {
+        lock_timeout: Duration::from_millis(30),
+        ..FileTokenStore::new(home.path())
+    };
     let lock = impatient.lock(SERVER).await.unwrap();
     assert!(matches!(impatient.lock(SERVER).await, Err(StoreError::Busy)));
     let other = impatient.lock("https://other.example/").await.unwrap();
@@ -86,6 +88,48 @@ fn file_names_are_safe_and_unique() {
     assert_ne!(name("https://mcp.example/a"), name("https://mcp.example/b"));
     assert!(!name("http://[::1]:80/../../x").contains(['/', ':']));
     assert!(!name("../../etc/passwd").contains('/'));
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Spec 004: `mcp_{uuid}.oauth`. A login of an earlier version is read, moved by the next save, and then gone.
+#[tokio::test]
+async fn login_of_a_server_is_named_by_its_id() {
+    let home = tempfile::tempdir().unwrap();
+    let (secrets, tokens) = (home.path().join("secrets"), home.path().join("tokens"));
+    let old = FileTokenStore::new(&tokens);
+    let lock = old.lock(SERVER).await.unwrap();
+    old.save(&lock, Some(&credentials("old"))).await.unwrap();
+    drop(lock);
+    let (one, two) =
+        ("6f2c1e9a-8a1b-4c3d-9e4f-0123456789ab", "6f2c1e9a-8a1b-4c3d-9e4f-0123456789ac");
+    let store = FileTokenStore::for_server(&secrets, one, &tokens);
+    assert_eq!(store.load(SERVER).await.unwrap(), Some(credentials("old")));
+    let lock = store.lock(SERVER).await.unwrap();
+    let impatient = FileTokenStore { lock_timeout: Duration::from_millis(30), ..old.clone() };
+    assert!(matches!(impatient.lock(SERVER).await, Err(StoreError::Busy)), "one refresh at a time");
+    store.save(&lock, Some(&credentials("new"))).await.unwrap();
+    drop(lock);
+    assert_eq!(names(&secrets), [format!("mcp_{one}.lock"), format!("mcp_{one}.oauth")]);
+    assert_eq!(mode(&secrets.join(format!("mcp_{one}.oauth"))), 0o600);
+    assert!(!old.path(SERVER).exists() && old.load(SERVER).await.unwrap().is_none());
+    assert_eq!(store.load(SERVER).await.unwrap(), Some(credentials("new")));
+    // Not for another server, and not for another URL of this one.
+    let other = FileTokenStore::for_server(&secrets, two, &tokens);
+    assert_eq!(other.load(SERVER).await.unwrap(), None);
+    assert_eq!(store.load("https://evil.example/mcp").await.unwrap(), None);
+    let lock = store.lock(SERVER).await.unwrap();
+    store.save(&lock, None).await.unwrap();
+    assert_eq!(store.load(SERVER).await.unwrap(), None);
+    remove_server_tokens(&secrets, one).unwrap();
+    assert_eq!(names(&secrets), [""; 0]);
+    remove_server_tokens(&secrets, two).unwrap();
 }
 
 #[test]

@@ -224,6 +224,7 @@ fn package(options: &AddOptions) -> Option<Package> {
         version: version.map(str::to_owned),
         args: options.command.clone(),
         program: None,
+        runtime_hint: None,
         runtime_args: Vec::new(),
     })
 }

@@ -175,7 +175,7 @@ fn remove_reports_a_logout_only_if_it_succeeded() {
         let fixture = Fixture::new();
         let server = OAuthServer::start(OAuthPlan::default()).unwrap();
         log_in(&fixture, &server);
-        let files = fs::read_dir(fixture.path().join("home/tokens")).unwrap();
+        let files = fs::read_dir(fixture.path().join("home/secrets")).unwrap();
         let mut files = files.map(|entry| entry.unwrap().path());
         let lock = files.find(|path| path.extension().is_some_and(|end| end == "lock")).unwrap();
         if is_broken {

@@ -25,6 +25,9 @@ fn bare(lines: &str, expected: &[&str]) {
 fn unknown_keys_are_reported() {
     server("comand = 'y'", &["W 4:1 UnknownKey defaults.mcp[0].comand (command?)"]);
     server("whatever = 1", &["W 4:1 UnknownKey defaults.mcp[0].whatever"]);
+    // `config` is free-form; a setting in it would mislead.
+    server("config = { whatever = 1, url = 'x' }", &[]);
+    server("config = { timeout = '5s' }", &["W 4:12 Conflict defaults.mcp[0].config.timeout"]);
     bare(
         "package = { type = 'npm', identifier = 'p', verison = '1' }",
         &["W 3:45 UnknownKey defaults.mcp[0].package.verison (version?)"],

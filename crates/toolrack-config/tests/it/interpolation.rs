@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use toolrack_config::{
-    Lookup, McpServerConfig, ResolvedTransport, VariableSource, interpolate, read,
+    Lookup, McpServerConfig, Resolved, ResolvedTransport, VariableSource, interpolate, read,
 };
 
 use crate::format;
@@ -173,15 +173,15 @@ fn server_built_in_code_is_named_in_diagnostics() {
 }
 
 #[test]
-fn missing_optional_secret_leaves_the_variable_unset() {
+fn optional_variable_without_a_value_is_empty() {
     let config = server(
-        "command = 'x'\nenv = { A = { secret_ref = 'none', required = false }, B = { secret_ref = 'git-token' } }",
+        "command = 'x'\nenv = { A = { secret_ref = 'none', required = false }, B = { secret_ref = 'git-token' }, C = { required = false } }",
     );
     let ResolvedTransport::Stdio { env, .. } = interpolate(&config, &lookup).unwrap() else {
         panic!("a process")
     };
-    assert_eq!(env.keys().collect::<Vec<_>>(), ["B"]);
-    assert_eq!(env["B"].reveal(), "s3cret");
+    let values = ["A", "B", "C"].map(|name| env.get(name).map(Resolved::reveal));
+    assert_eq!(values, [Some(""), Some("s3cret"), Some("")]);
 }
 
 #[test]

@@ -101,6 +101,8 @@ fn corpus() -> Vec<(String, bool)> {
         server("package = { type = 'http', identifier = 'https://a.dev' }\ntransport = 'http'"),
         server("package = { type = 'http', identifier = 'io.a/b', url = 'https://a.dev' }"),
         server("package = { type = 'npm', identifier = 'p', runtime_hint = 'npx' }\ntransport = 'stdio'"),
+        server("package = { type = 'docker', identifier = 'p', runtime_hint = 'podman' }"),
+        process("config = { theme = 'dark', deep = { list = [1, { a = 1979-05-27 }] } }"),
     ];
     let bad = [
         "defaults = 1".to_owned(),
@@ -128,6 +130,10 @@ fn corpus() -> Vec<(String, bool)> {
         server("package = { type = 'npm' }"),
         server("package = { identifier = 'p' }"),
         server("package = { type = 'gem', identifier = 'p' }"),
+        server("package = { type = 'npm', identifier = 'p', runtime_hint = 'yarn' }"),
+        server("package = { type = 'npm', identifier = 'p', runtime_hint = 'uvx' }"),
+        server("package = { type = 'binary', identifier = 'p', runtime_hint = 'npx' }"),
+        process("config = 'x'"),
         server("package = { type = 'npm', identifier = 'p' }\ntransport = 'http'"),
         server("package = { type = 'http', identifier = 'https://a.dev' }\ntransport = 'stdio'"),
         process("url = 'https://a.dev'"),
@@ -235,8 +241,8 @@ fn every_documented_key_has_an_effect() {
     };
     let read = |text: &str| read("t.toml", text).accept().expect("a sound file").0;
     let plain = read(&server("command = 'x'"));
-    // Transports are covered in `diagnostics.rs`; `source` is for the service alone.
-    let ways = ["command", "url", "headers", "package", "transport", "source"];
+    // Transports are covered in `diagnostics.rs`; `source` and `config` are for the service alone.
+    let ways = ["command", "url", "headers", "package", "transport", "source", "config"];
     for key in keys("mcp").iter().filter(|key| !ways.contains(&key.as_str())) {
         let named = if key == "name" { "" } else { "name = 'a'\n" };
         let text = format!("[[defaults.mcp]]\n{named}command = 'x'\n{}\n", line(key));

@@ -1,13 +1,14 @@
 //! Conversion between [`McpConfig`] and an entry of the config file.
 //!
-//! `command` is a binary, `url` an HTTP endpoint, `package` any kind. Arguments are always `config.args`, further keys
-//! of a package are in `config.package`, and all other keys of the entry in `config`.
+//! `command` is a binary, `url` an HTTP endpoint, `package` any kind. Settings such as `args` or `timeout` are keys of
+//! the entry and members of `McpConfig::config`; so are the settings of a package, in `config.package`. All other
+//! members of `config` are free-form: they are kept in the table `config` of the entry.
 //!
 //! **Invariant:** an entry that is written reads back as the same config.
 
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
-use toolrack_config::ServerEntry;
+use toolrack_config::{ServerEntry, is_setting};
 use uuid::Uuid;
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
@@ -20,8 +21,8 @@ use crate::validate;
 pub(crate) type JsonMap = Map<String, Value>;
 
 /// Keys of an entry that have a field in [`McpConfig`].
-const CONFIG_FIELDS: [&str; 9] =
-    ["name", "id", "enabled", "transport", "command", "url", "package", "env", "source"];
+const CONFIG_FIELDS: [&str; 10] =
+    ["name", "id", "enabled", "transport", "command", "url", "package", "env", "source", "config"];
 /// Keys of a package that have a field, and `args`, which is `config.args`.
 const PACKAGE_FIELDS: [&str; 6] = ["type", "identifier", "version", "runtime_hint", "url", "args"];
 
@@ -78,8 +79,9 @@ pub(crate) fn write(config: &McpConfig, present: &JsonMap) -> Result<JsonMap, Se
         let env: JsonMap = config.env_vars.iter().map(variable).collect();
         put(&mut row, "env", (!env.is_empty()).then_some(Value::Object(env)));
     }
-    write_package(&mut row, config);
-    write_rest(&mut row, config);
+    let mut split = SplitConfig::new(&config.config);
+    write_package(&mut row, config, &mut split);
+    write_rest(&mut row, split);
     Ok(row)
 }
 
@@ -112,19 +114,140 @@ fn read_package(row: &JsonMap) -> (McpPackage, McpTransport) {
     (package, transport)
 }
 
-/// All keys without a field of their own; null if there are none.
+/// Settings, unknown keys of the entry and its package, and the table `config`; null if there are none.
 fn read_rest(row: &JsonMap) -> Value {
-    let mut rest: JsonMap = JsonMap::new();
+    let mut rest = JsonMap::new();
     for (key, value) in row.iter().filter(|(key, _)| !CONFIG_FIELDS.contains(&key.as_str())) {
-        rest.insert(key.clone(), value.clone());
+        let value = if is_setting(key) { value.clone() } else { decode(value) };
+        rest.insert(key.clone(), value);
     }
     if let Some(package) = row.get("package").and_then(Value::as_object) {
         put(&mut rest, "args", package.get("args").cloned());
         let others = package.iter().filter(|(key, _)| !PACKAGE_FIELDS.contains(&key.as_str()));
-        let others: JsonMap = others.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let others: JsonMap = others.map(|(key, value)| (key.clone(), decode(value))).collect();
         put(&mut rest, "package", (!others.is_empty()).then_some(Value::Object(others)));
     }
-    if rest.is_empty() { Value::Null } else { Value::Object(rest) }
+    match row.get("config").map(decode) {
+        Some(Value::Object(free)) => {
+            for (key, value) in free {
+                match (rest.get_mut(&key), value) {
+                    // A setting counts only where it acts; the config reader warns.
+                    _ if is_setting(&key) => {}
+                    (Some(Value::Object(package)), Value::Object(more)) if key == "package" => {
+                        let more = more.into_iter();
+                        package.extend(more.filter(|(key, _)| !is_package_setting(key)));
+                    }
+                    (Some(Value::Object(_)), _) if key == "package" => {}
+                    (_, value) => drop(rest.insert(key, value)),
+                }
+            }
+            Value::Object(rest)
+        }
+        Some(other) if rest.is_empty() => other,
+        _ if rest.is_empty() => Value::Null,
+        _ => Value::Object(rest),
+    }
+}
+
+/// `config`, by the places in the entry that hold its members.
+#[derive(Default)]
+pub(crate) struct SplitConfig {
+    /// Keys of the entry that act, such as `timeout`; `args` included.
+    pub(crate) settings: JsonMap,
+    /// Keys of the package that act.
+    pub(crate) package: JsonMap,
+    /// Free-form members.
+    free: JsonMap,
+    /// Free-form members of `package`.
+    free_package: JsonMap,
+    /// A `config` that is an empty object, or no object.
+    other: Option<Value>,
+}
+
+impl SplitConfig {
+    /// Splits `config`. A setting that is null is absent.
+    pub(crate) fn new(config: &Value) -> Self {
+        let mut split = Self::default();
+        let members = match config {
+            Value::Object(members) if !members.is_empty() => members,
+            other => {
+                split.other = Some(other.clone()).filter(|other| !other.is_null());
+                return split;
+            }
+        };
+        for (key, value) in members {
+            let (key, value) = (key.clone(), value.clone());
+            match value {
+                Value::Null if is_setting(&key) => None,
+                value if is_setting(&key) => split.settings.insert(key, value),
+                Value::Object(package) if key == "package" && !package.is_empty() => {
+                    let package = package.into_iter();
+                    let (settings, free): (JsonMap, JsonMap) =
+                        package.partition(|(key, _)| is_package_setting(key));
+                    split.package = settings;
+                    split.package.retain(|_, value| !value.is_null());
+                    split.free_package = free;
+                    None
+                }
+                value => split.free.insert(key, value),
+            };
+        }
+        split
+    }
+
+    /// The free-form part of `config`; null if there is none.
+    fn into_free(mut self) -> Value {
+        if !self.free_package.is_empty() {
+            self.free.insert("package".to_owned(), Value::Object(self.free_package));
+        }
+        if self.free.is_empty() { self.other.unwrap_or_default() } else { Value::Object(self.free) }
+    }
+
+    /// The table `config` of an entry.
+    pub(crate) fn into_table(self) -> Option<Value> {
+        match self.into_free() {
+            Value::Null => None,
+            free @ Value::Object(_) => Some(encode(&free)),
+            other => Some(json!({ JSON_TEXT: other.to_string() })),
+        }
+    }
+}
+
+fn is_package_setting(key: &str) -> bool {
+    matches!(key, "program" | "runtime_args")
+}
+
+/// The only key of a table that holds a value as JSON text, because TOML has no such value: null, an integer above
+/// `i64::MAX`, or a `config` that is not an object.
+const JSON_TEXT: &str = "$json";
+
+/// A free-form value as TOML can hold it.
+pub(crate) fn encode(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(encode).collect(),
+        Value::Object(members) if !members.contains_key(JSON_TEXT) => {
+            members.iter().map(|(key, value)| (key.clone(), encode(value))).collect()
+        }
+        Value::Number(number) if !number.is_u64() || number.is_i64() => value.clone(),
+        Value::Bool(_) | Value::String(_) => value.clone(),
+        other => json!({ JSON_TEXT: other.to_string() }),
+    }
+}
+
+/// Undoes [`encode`].
+fn decode(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(decode).collect(),
+        Value::Object(members) => {
+            let text = members.get(JSON_TEXT).filter(|_| members.len() == 1);
+            let value =
+                text.and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
+            value.unwrap_or_else(|| {
+                members.iter().map(|(key, value)| (key.clone(), decode(value))).collect()
+            })
+        }
+        other => other.clone(),
+    }
 }
 
 fn form(row: &JsonMap) -> Option<&'static str> {
@@ -132,10 +255,10 @@ fn form(row: &JsonMap) -> Option<&'static str> {
 }
 
 /// The form of an entry: `package` stays, otherwise the simplest form that can hold the config.
-fn wanted_form(config: &McpConfig, present: Option<&str>) -> &'static str {
+fn wanted_form(config: &McpConfig, settings: &JsonMap, present: Option<&str>) -> &'static str {
     let package = &config.package;
-    let more = rest(config).get("package").is_some_and(|package| !package.is_null());
-    let is_simple = package.version.is_none() && package.runtime_hint.is_none() && !more;
+    let is_simple =
+        package.version.is_none() && package.runtime_hint.is_none() && settings.is_empty();
     match (package.package_type, &config.transport) {
         _ if present == Some("package") || !is_simple => "package",
         (McpPackageType::Binary, _) => "command",
@@ -144,10 +267,10 @@ fn wanted_form(config: &McpConfig, present: Option<&str>) -> &'static str {
     }
 }
 
-fn write_package(row: &mut JsonMap, config: &McpConfig) {
+fn write_package(row: &mut JsonMap, config: &McpConfig, split: &mut SplitConfig) {
     let present = form(row);
-    let form = wanted_form(config, present);
-    let args = rest(config).get("args").filter(|args| !args.is_null()).cloned();
+    let form = wanted_form(config, &split.package, present);
+    let args = split.settings.remove("args");
     // Another form has other keys; a rest of the old one would make the entry ambiguous.
     if present != Some(form) {
         for key in FORMS.into_iter().chain(["args", "transport"]) {
@@ -166,7 +289,7 @@ fn write_package(row: &mut JsonMap, config: &McpConfig) {
             row.remove("transport");
         }
         let present = row.get("package").and_then(Value::as_object).cloned();
-        let package = package_table(config, args, present.unwrap_or_default());
+        let package = package_table(config, args, present.unwrap_or_default(), split);
         row.insert("package".to_owned(), Value::Object(package));
     } else {
         row.insert(form.to_owned(), json!(config.package.identifier));
@@ -174,10 +297,17 @@ fn write_package(row: &mut JsonMap, config: &McpConfig) {
     }
 }
 
-fn package_table(config: &McpConfig, args: Option<Value>, present: JsonMap) -> JsonMap {
+fn package_table(
+    config: &McpConfig,
+    args: Option<Value>,
+    present: JsonMap,
+    split: &mut SplitConfig,
+) -> JsonMap {
     let package = &config.package;
     let mut table = present;
-    table.retain(|key, _| PACKAGE_FIELDS.contains(&key.as_str()));
+    let has_field = |key: &str| PACKAGE_FIELDS.contains(&key);
+    table.retain(|key, _| !is_package_setting(key));
+    keep_unknown(&mut table, has_field, &mut split.free_package);
     table.insert("type".to_owned(), json!(package.package_type));
     table.insert("identifier".to_owned(), json!(package.identifier));
     put(&mut table, "version", package.version.as_ref().map(|version| json!(version)));
@@ -188,23 +318,45 @@ fn package_table(config: &McpConfig, args: Option<Value>, present: JsonMap) -> J
     };
     put(&mut table, "url", url);
     put(&mut table, "args", args);
-    if let Some(more) = rest(config).get("package").and_then(Value::as_object) {
-        table.extend(more.clone());
-    }
+    table.extend(split.package.clone());
     table
 }
 
-fn write_rest(row: &mut JsonMap, config: &McpConfig) {
-    let rest = rest(config);
-    let has_field = |key: &String| CONFIG_FIELDS.contains(&key.as_str()) || key == "args";
-    row.retain(|key, _| has_field(key) || rest.contains_key(key));
-    for (key, value) in rest.iter().filter(|(key, _)| !has_field(key)) {
-        put(row, key, (!value.is_null()).then(|| value.clone()));
-    }
+/// Keeps unknown keys of a table that are in `free`, where they are; removes the others.
+fn keep_unknown(table: &mut JsonMap, is_known: impl Fn(&str) -> bool, free: &mut JsonMap) {
+    table.retain(|key, value| {
+        if is_known(key) {
+            return true;
+        }
+        let new = free.remove(key);
+        // A value that does not change keeps its form.
+        if let Some(new) = new.as_ref().filter(|new| decode(value) != **new) {
+            *value = encode(new);
+        }
+        new.is_some()
+    });
 }
 
-fn rest(config: &McpConfig) -> JsonMap {
-    config.config.as_object().cloned().unwrap_or_default()
+/// Writes settings, and free-form keys: those that stand in the entry itself stay there, the others go to `config`.
+fn write_rest(row: &mut JsonMap, mut split: SplitConfig) {
+    let has_field = |key: &str| CONFIG_FIELDS.contains(&key) || key == "args";
+    row.retain(|key, _| has_field(key) || !is_setting(key));
+    keep_unknown(row, has_field, &mut split.free);
+    let settings = std::mem::take(&mut split.settings);
+    let present = row.remove("config").unwrap_or_default();
+    let mut kept = present.as_object().cloned().unwrap_or_default();
+    kept.retain(|key, _| is_setting(key));
+    let table = match split.into_table() {
+        // A value that is no object cannot hold settings, and is not lost for one.
+        None if !settings.is_empty() && !decode(&present).is_object() => Some(present),
+        Some(table) if table.get(JSON_TEXT).is_some() => Some(table),
+        // A hand-written setting in `config` has no effect, and stays.
+        Some(Value::Object(table)) => Some(table.into_iter().chain(kept).collect()),
+        _ => (!kept.is_empty()).then_some(Value::Object(kept)),
+    };
+    let table = table.filter(|table| !table.is_null());
+    put(row, "config", table);
+    row.extend(settings);
 }
 
 pub(crate) fn put(row: &mut JsonMap, key: &str, value: Option<Value>) {
@@ -214,38 +366,39 @@ pub(crate) fn put(row: &mut JsonMap, key: &str, value: Option<Value>) {
     };
 }
 
-/// Every key of `config` that belongs elsewhere or has no TOML value.
-pub(crate) fn check_rest(rest: &Value) -> Vec<ErrorDetail> {
+/// Size limit of the free-form part of `config`, as JSON.
+const MAX_FREE_BYTES: usize = 64 << 10;
+/// Nesting limit of the free-form part of `config`: well below that of TOML parsers.
+const MAX_FREE_DEPTH: usize = 32;
+
+/// Every setting in `config` that has no TOML value, and free-form values that are too large.
+pub(crate) fn check_rest(config: &Value) -> Vec<ErrorDetail> {
     let mut details = Vec::new();
     let mut report = |field: String, message: &str| {
         details.push(ErrorDetail::new(ErrorCode::ValidationError, message).with_field(field));
     };
-    let own = "belongs in its own field, not in `config`";
-    match rest {
-        Value::Null => {}
-        Value::Object(rest) => {
-            for (key, value) in rest.iter().filter(|(_, value)| !value.is_null()) {
-                let field = format!("config.{key}");
-                match (key.as_str(), value) {
-                    ("package", Value::Object(more)) => {
-                        for (key, value) in more {
-                            let field = format!("{field}.{key}");
-                            if PACKAGE_FIELDS.contains(&key.as_str()) {
-                                report(field, own);
-                            } else {
-                                check_representable(&field, value, &mut report);
-                            }
-                        }
-                    }
-                    ("package", _) => report(field, "must be an object"),
-                    (key, _) if CONFIG_FIELDS.contains(&key) => report(field, own),
-                    (_, value) => check_representable(&field, value, &mut report),
-                }
-            }
-        }
-        _ => report("config".to_owned(), "must be an object"),
+    let split = SplitConfig::new(config);
+    for (key, value) in &split.settings {
+        check_representable(&format!("config.{key}"), value, &mut report);
+    }
+    for (key, value) in &split.package {
+        check_representable(&format!("config.package.{key}"), value, &mut report);
+    }
+    let free = split.into_free();
+    if depth(&free) > MAX_FREE_DEPTH {
+        report("config".to_owned(), "is nested more than 32 levels deep; keep such data in a file");
+    } else if free.to_string().len() > MAX_FREE_BYTES {
+        report("config".to_owned(), "is longer than 64 KiB; keep large data in a file");
     }
     details
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
 }
 
 /// Reports values that TOML cannot represent.

@@ -305,26 +305,87 @@ fn unrepresentable_config_reports_every_field() {
     let mut config = plain("a");
     config.transport = McpTransport::Http { url: "https://a.dev".to_owned() };
     config.config = json!({
-        "command": "x", "args": [null], "big": u64::MAX, "gone": null,
-        "package": { "type": "npm", "program": null },
+        "command": "x", "args": [null], "max_output_bytes": u64::MAX, "timeout": null,
+        "package": { "type": "npm", "program": [null], "runtime_args": null },
     });
     let error = parse("").add(&ConfigScope::Defaults, &config).unwrap_err();
     let fields: Vec<_> =
         error.details().iter().filter_map(|detail| detail.field.as_deref()).collect();
     let mut sorted = fields.clone();
     sorted.sort_unstable();
-    let expected = [
-        "config.args[0]",
-        "config.big",
-        "config.command",
-        "config.package.program",
-        "config.package.type",
-        "transport",
-    ];
+    let expected =
+        ["config.args[0]", "config.max_output_bytes", "config.package.program[0]", "transport"];
     assert_eq!(sorted, expected);
-    config = McpConfig { config: json!([1]), ..plain("a") };
-    let error = parse("").add(&ConfigScope::Defaults, &config).unwrap_err();
-    assert_eq!(error.details()[0].field.as_deref(), Some("config"));
+}
+
+/// Saves a config with this `config`, and returns the lines of its entry that hold it.
+fn saved(config: Value) -> String {
+    let mut document = parse("");
+    let config = McpConfig { config, ..plain("a") };
+    let id = document.add(&ConfigScope::Defaults, &config).unwrap();
+    assert_eq!(parse(&document.text()).get(id).unwrap().config, McpConfig { id, ..config });
+    let is_own = |line: &&str| {
+        !["[[", "name", "id", "transport", "command"].iter().any(|own| line.starts_with(own))
+    };
+    document.text().lines().filter(is_own).collect::<Vec<_>>().join("\n")
+}
+
+/// Spec 004: `config` is any JSON value. Settings act, everything else is kept in the table `config`.
+#[test]
+fn free_form_config_is_kept() {
+    let config =
+        json!({ "timeout": "5s", "theme": "dark", "url": "x", "deep": { "list": [1, 2.5] } });
+    let expected =
+        "config = { url = \"x\", deep = { list = [1, 2.5] }, theme = \"dark\" }\ntimeout = \"5s\"";
+    assert_eq!(saved(config), expected);
+    // What TOML cannot hold is kept as JSON text.
+    let config = json!({ "gone": null, "big": u64::MAX, "in": [{ "a": null }] });
+    let expected = "config = { big = { \"$json\" = \"18446744073709551615\" }, \
+        gone = { \"$json\" = \"null\" }, in = [{ a = { \"$json\" = \"null\" } }] }";
+    assert_eq!(saved(config), expected);
+    assert_eq!(saved(json!("text")), r#"config = { "$json" = '"text"' }"#);
+    assert_eq!(saved(json!({})), "config = {}");
+    assert_eq!(saved(Value::Null), "");
+    // An object that looks like JSON text is an object.
+    assert_eq!(
+        saved(json!({ "a": { "$json": "null" } })),
+        r#"config = { a = { "$json" = '{"$json":"null"}' } }"#
+    );
+}
+
+#[test]
+fn unknown_keys_stay_where_they_are() {
+    let text = "[[defaults.mcp]]\nname = 'a'\nid = '0190a6b2-0000-7000-8000-00000000000a'\ntheirs = 0x10 # hex\n\
+        package = { type = 'npm', identifier = 'b', note = 'n' }\nconfig = { pin = true, x = 1 }\n";
+    let mut document = parse(text);
+    let before = named(&document, "a");
+    let expected = json!({ "theirs": 16, "package": { "note": "n" }, "x": 1 });
+    assert_eq!(before.config, expected, "a setting in `config` does not act");
+    document.replace(&before).unwrap();
+    assert_eq!(document.text(), text, "nothing has changed");
+    let config =
+        json!({ "theirs": 17, "package": { "more": 1, "note": "n" }, "x": 2, "timeout": "5s" });
+    document.replace(&McpConfig { config: config.clone(), ..before.clone() }).unwrap();
+    assert_eq!(named(&parse(&document.text()), "a").config, config);
+    let lines = [
+        "theirs = 17 # hex",
+        "package = { type = 'npm', identifier = 'b', note = 'n' }",
+        "config = { pin = true, x = 2, package = { more = 1 } }",
+        "timeout = \"5s\"",
+    ];
+    for line in lines {
+        assert!(document.text().contains(line), "{line}\n{}", document.text());
+    }
+    document.replace(&McpConfig { config: Value::Null, ..before.clone() }).unwrap();
+    assert!(
+        !document.text().contains("theirs") && document.text().contains("config = { pin = true }"),
+        "{}",
+        document.text()
+    );
+    // A value that is no object is not lost for a setting.
+    document.replace(&McpConfig { config: json!([1]), ..before.clone() }).unwrap();
+    document.replace(&McpConfig { config: json!({ "timeout": "5s" }), ..before }).unwrap();
+    assert!(document.text().contains("\"$json\" = \"[1]\""), "{}", document.text());
 }
 
 #[test]

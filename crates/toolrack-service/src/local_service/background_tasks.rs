@@ -6,9 +6,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::timeout;
 use toolrack_manager::{ConnectionState, FileWatch, ManagerError, ManagerEvent, ManagerEvents};
 use toolrack_platform::create_private_dir;
 use uuid::Uuid;
@@ -144,7 +142,13 @@ impl Inner {
             let mut batch = vec![first];
             while batch.len() <= MAX_BATCH {
                 // Takes only events that are queued already.
-                let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await else { break };
+                let queued = tokio::select! {
+                    biased;
+                    event = events.next() => event,
+                    // Not a timeout of zero, which waits for a whole millisecond.
+                    () = std::future::ready(()) => None,
+                };
+                let Some(event) = queued else { break };
                 batch.push(event);
             }
             let snapshot = self.snapshot.load_full();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 use serde_json::Value;
-use toolrack_auth::Secret;
+use toolrack_auth::{Secret, remove_server_tokens};
 use toolrack_config::join;
 use toolrack_manager::{ConnectionState, ToolWithServer};
 use toolrack_mcp::Tool;
@@ -128,7 +128,7 @@ impl McpService for LocalService {
         let inner = &self.inner;
         let id = if config.id.is_nil() { Uuid::new_v4() } else { config.id };
         let config = McpConfig { id, ..config };
-        inner.check(&config, None)?;
+        inner.check(&config)?;
         let mut current = inner.lock()?;
         // The secrets first: a crash in between leaves an unused secret, not a config that refers to a missing one.
         inner.with_stored_values(config, |config| {
@@ -145,7 +145,7 @@ impl McpService for LocalService {
         let inner = &self.inner;
         let id = config.id;
         let before = inner.configured(id)?.config;
-        inner.check(&config, Some(&before))?;
+        inner.check(&config)?;
         let mut current = inner.lock()?;
         let changed = inner.with_stored_values(config, |config| {
             inner.edit(&mut current, |document| {
@@ -172,6 +172,9 @@ impl McpService for LocalService {
         let mut current = inner.lock()?;
         inner.edit(&mut current, |document| document.remove(id).map(drop))?;
         inner.remove_unused_secrets(id, None);
+        if let Err(error) = remove_server_tokens(&inner.home.secrets_dir(), id) {
+            tracing::warn!(%error, "cannot delete the login of a removed server");
+        }
         if let Err(error) = inner.logs.remove(id) {
             tracing::debug!(%error, "cannot delete the log of a removed server");
         }
@@ -310,8 +313,8 @@ impl Inner {
         Ok(guard)
     }
 
-    fn check(&self, config: &McpConfig, before: Option<&McpConfig>) -> Result<(), ServiceError> {
-        let mut details = validate::find_errors(config, before);
+    fn check(&self, config: &McpConfig) -> Result<(), ServiceError> {
+        let mut details = validate::find_errors(config);
         let is_stored = |name: &str| self.secrets.get(name).map(|secret| secret.is_some());
         details.extend(validate::missing_secrets(config, is_stored));
         ServiceError::if_any(details)
@@ -411,7 +414,11 @@ impl Inner {
             Ok(names) => {
                 // Only secrets with the server's id in their name; others may be shared
                 // with other servers.
-                let own = names.iter().filter(|name| name.starts_with(&owned_secret_name(id, "")));
+                let is_own = |name: &&String| {
+                    name.starts_with(&owned_secret_name(id, ""))
+                        || (config.is_none() && **name == id.to_string())
+                };
+                let own = names.iter().filter(is_own);
                 own.filter(|name| !is_used(name)).for_each(|name| self.remove_secret_file(name));
             }
             Err(error) => tracing::warn!(%error, "cannot remove unused secrets"),

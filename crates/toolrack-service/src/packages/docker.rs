@@ -1,4 +1,5 @@
-//! Docker: checks the daemon, pulls images, runs servers in containers, and removes containers of dead processes.
+//! Docker and Podman: checks the engine, pulls images, runs servers in containers, and removes containers of dead
+//! processes.
 //!
 //! A container outlives the `docker` process that started it. The cleanup command of a server therefore removes its
 //! container by name, and a container that a crash left behind is found by its label at the next start.
@@ -26,23 +27,24 @@ const REMOVE_TIMEOUT: Duration = Duration::from_mins(1);
 /// Options that would keep Toolrack from finding or removing the container.
 const RESERVED_OPTIONS: &[&str] = &["--name", "--detach", "-d", "--cidfile", "--rm=false"];
 
-/// Pulls the image if needed, and returns how the server is run.
+/// Pulls the image if needed, and returns how the server is run with `runtime`, which is `docker` or `podman`.
 pub(super) async fn prepare(
+    runtime: &'static str,
     image: &str,
     wanted: PackageRequest,
     runner: &CommandRunner<'_>,
 ) -> Result<PreparedServer, Failure> {
     check_runtime_args(&wanted.package.runtime_args)?;
-    check_docker_running(runner).await?;
+    check_engine_running(runtime, runner).await?;
     // A killed process could not run its cleanup command, so its container still runs.
-    remove_orphans(runner).await;
+    remove_orphans(runtime, runner).await;
     let inspect = ["image", "inspect", "--format={{.Id}}", "--", image];
-    if !runner.query("docker", &inspect, QUERY_TIMEOUT).await?.is_success() {
+    if !runner.query(runtime, &inspect, QUERY_TIMEOUT).await?.is_success() {
         runner.installation.report_started();
         let args = ["pull", "--quiet", "--", image].map(str::to_owned);
-        let pulled = runner.run("docker", &args, None).await?;
+        let pulled = runner.run(runtime, &args, None).await?;
         if !pulled.is_success() {
-            return Err(install_error::pull_failure(image, &pulled));
+            return Err(install_error::pull_failure(runtime, image, &pulled));
         }
     }
     let mark = new_process_tag();
@@ -50,16 +52,19 @@ pub(super) async fn prepare(
     let args = run_args(image, &wanted, (&name, &mark));
     let mut env = runner.env.clone();
     env.extend(wanted.env);
-    let definition = McpServerDef { command: "docker".to_owned(), args, env, cwd: wanted.cwd };
+    let definition = McpServerDef { command: runtime.to_owned(), args, env, cwd: wanted.cwd };
     let args = ["rm", "--force", "--volumes", "--", &name].map(str::to_owned).to_vec();
-    let cleanup = Some(CleanupCommand { command: "docker".to_owned(), args });
+    let cleanup = Some(CleanupCommand { command: runtime.to_owned(), args });
     Ok(PreparedServer::Stdio { definition, cleanup })
 }
 
-async fn check_docker_running(runner: &CommandRunner<'_>) -> Result<(), Failure> {
-    let version =
-        runner.query("docker", &["version", "--format={{.Server.Version}}"], QUERY_TIMEOUT).await;
-    let cause = match version {
+async fn check_engine_running(runtime: &str, runner: &CommandRunner<'_>) -> Result<(), Failure> {
+    let (query, name, kind) = match runtime {
+        // Podman has no server on Linux, and `info` asks the engine on every system.
+        "podman" => (["info", "--format={{.Version.Version}}"], "Podman", ErrorKind::CannotStart),
+        _ => (["version", "--format={{.Server.Version}}"], "Docker", ErrorKind::DockerNotRunning),
+    };
+    let cause = match runner.query(runtime, &query, QUERY_TIMEOUT).await {
         Ok(finished) if finished.is_success() => return Ok(()),
         Ok(finished) => finished.last_stderr_line().to_owned(),
         Err(failure) if failure.kind() == ErrorKind::InstallTimedOut => {
@@ -67,16 +72,18 @@ async fn check_docker_running(runner: &CommandRunner<'_>) -> Result<(), Failure>
         }
         Err(failure) => return Err(failure),
     };
-    Err(Failure::new(ErrorKind::DockerNotRunning, format!("Docker is not responding: {cause}"))
-        .with_hint("start Docker, and check that `docker version` works for your user"))
+    let [command, _] = query;
+    Err(Failure::new(kind, format!("{name} is not responding: {cause}")).with_hint(format!(
+        "start {name}, and check that `{runtime} {command}` works for your user"
+    )))
 }
 
 /// Removes the containers of dead processes. A failure is retried at the next start.
-async fn remove_orphans(runner: &CommandRunner<'_>) {
+async fn remove_orphans(runtime: &str, runner: &CommandRunner<'_>) {
     let filter = format!("--filter=label={LABEL}");
     let format = format!("--format={{{{.ID}}}} {{{{.Label \"{LABEL}\"}}}}");
     let listed = runner
-        .query("docker", &["ps", "--all", "--no-trunc", &filter, &format], QUERY_TIMEOUT)
+        .query(runtime, &["ps", "--all", "--no-trunc", &filter, &format], QUERY_TIMEOUT)
         .await;
     let Ok(listed) = listed.inspect_err(|error| tracing::debug!(%error, "cannot list containers"))
     else {
@@ -89,7 +96,7 @@ async fn remove_orphans(runner: &CommandRunner<'_>) {
     }
     let mut args = vec!["rm", "--force", "--volumes", "--"];
     args.extend(&orphans);
-    match runner.query("docker", &args, REMOVE_TIMEOUT).await {
+    match runner.query(runtime, &args, REMOVE_TIMEOUT).await {
         Ok(finished) if finished.is_success() => {
             tracing::info!(n = orphans.len(), "removed orphaned containers");
         }

@@ -86,16 +86,19 @@ pub(super) fn install_failure(
     }
 }
 
-/// Why `docker pull` failed.
-pub(super) fn pull_failure(image: &str, finished: &CommandOutput) -> Failure {
+/// Why an image could not be pulled.
+pub(super) fn pull_failure(runtime: &str, image: &str, finished: &CommandOutput) -> Failure {
     let cause = finished.last_stderr_line();
     match classify(finished, IMAGE_OFFLINE, IMAGE_NOT_FOUND) {
         kind @ ErrorKind::PackageNotFound => {
-            Failure::new(kind, format!("the image `{image}` was not found: {cause}"))
-                .with_hint("check its name and tag, or log in with `docker login` if it is private")
+            Failure::new(kind, format!("the image `{image}` was not found: {cause}")).with_hint(
+                format!(
+                    "check its name and tag, or log in with `{runtime} login` if it is private"
+                ),
+            )
         }
         kind => Failure::new(kind, format!("cannot pull the image `{image}`: {cause}"))
-            .with_hint(format!("run `docker pull {image}` for details")),
+            .with_hint(format!("run `{runtime} pull {image}` for details")),
     }
 }
 
@@ -178,7 +181,7 @@ mod tests {
     #[track_caller]
     fn check_image(message: &str, expected: ErrorKind) {
         let line = format!("Error response from daemon: {message}");
-        assert_eq!(pull_failure("x:1", &finished("", &[&line])).kind(), expected);
+        assert_eq!(pull_failure("docker", "x:1", &finished("", &[&line])).kind(), expected);
     }
 
     #[test]

@@ -19,8 +19,10 @@ pub(super) enum InstallPlan {
     Binary { command: String },
     /// Install an npm or PyPI package.
     Package(PackageInstall),
-    /// Run a Docker image.
-    Image(String),
+    /// Let a package runner such as `npx` find and run the package.
+    Runner { program: String, args: Vec<String> },
+    /// Run an image with Docker or Podman.
+    Image { runtime: &'static str, image: String },
 }
 
 /// How a package is installed into a directory of its own.
@@ -63,33 +65,36 @@ pub(super) fn plan_install(
     attempt: &str,
 ) -> Result<InstallPlan, Failure> {
     let identifier = package.identifier.trim();
-    let require = |program: &str, hint: &str| {
-        if has_program(program) { Ok(()) } else { Err(missing_tool(program, hint)) }
+    let require = |program: &str| {
+        if has_program(program) {
+            Ok(())
+        } else {
+            Err(missing_tool(program, install_hint(program)))
+        }
     };
+    let runners = package.kind.runners();
+    let hint = package.runtime_hint.as_deref().map(|hint| {
+        let known = runners.iter().find(|runner| **runner == hint);
+        known.ok_or_else(|| {
+            let reason = format!("`{hint}` does not run `{}` packages", package.kind.as_str());
+            bad_config(reason).with_hint(format!("use one of `{}`", runners.join("`, `")))
+        })
+    });
+    let hint: Option<&'static str> = hint.transpose()?.copied();
     let (registry, spec) = match package.kind {
         PackageKind::Http => return Ok(InstallPlan::Endpoint { url: identifier.to_owned() }),
         PackageKind::Binary => return Ok(InstallPlan::Binary { command: identifier.to_owned() }),
         PackageKind::Docker => {
             let image = spec(identifier, package.version.as_deref(), &DOCKER)?;
-            require("docker", "install Docker, see https://docs.docker.com/get-docker")?;
-            return Ok(InstallPlan::Image(image));
+            let runtime = hint.unwrap_or("docker");
+            require(runtime)?;
+            return Ok(InstallPlan::Image { runtime, image });
         }
-        PackageKind::Npm => {
-            let spec = spec(identifier, package.version.as_deref(), &NPM)?;
-            let hint = "install Node.js 20 or newer, which includes `node` and `npm`";
-            require("node", hint)?;
-            require("npm", hint)?;
-            (Registry::Npm, spec)
-        }
+        PackageKind::Npm => (Registry::Npm, spec(identifier, package.version.as_deref(), &NPM)?),
         PackageKind::Pypi => {
             // PyPI has no tag `latest`; no version means the newest.
             let version = package.version.as_deref().filter(|version| *version != "latest");
-            let spec = spec(identifier, version, &PYPI)?;
-            if !has_program("uv") && !has_program("python3") {
-                let hint = "install uv, see https://docs.astral.sh/uv, or Python 3.10 or newer";
-                return Err(missing_tool("uv` or `python3", hint));
-            }
-            (Registry::Pypi, spec)
+            (Registry::Pypi, spec(identifier, version, &PYPI)?)
         }
     };
     let program = package.program.clone();
@@ -97,18 +102,57 @@ pub(super) fn plan_install(
         Registry::Npm => ("npm", &NPM),
         Registry::Pypi => ("pypi", &PYPI),
     };
+    let name = without_version(&spec, syntax);
+    // Extras of a PyPI package, as in `name[extra]`.
+    let name = name.split('[').next().unwrap_or(name).trim().to_owned();
+    if let Some(runner) = hint {
+        require(runner)?;
+        let args = runner_args(runner, &spec, (&name, program.as_deref()), &package.runtime_args);
+        return Ok(InstallPlan::Runner { program: runner.to_owned(), args });
+    }
+    match registry {
+        Registry::Npm => {
+            require("node")?;
+            require("npm")?;
+        }
+        Registry::Pypi if !has_program("uv") && !has_program("python3") => {
+            return Err(missing_tool("uv` or `python3", install_hint("python3")));
+        }
+        Registry::Pypi => {}
+    }
     let package_dir = root.join(dir).join(dir_name(&spec, program.as_deref()));
     let attempt_dir = package_dir.join(attempt);
     let commands = match registry {
         Registry::Npm => npm_commands(&spec, &attempt_dir),
         Registry::Pypi => pypi_commands(&spec, &attempt_dir, has_program),
     };
-    let name = without_version(&spec, syntax);
-    // Extras of a PyPI package, as in `name[extra]`.
-    let name = name.split('[').next().unwrap_or(name).trim().to_owned();
     let install =
         PackageInstall { registry, spec, name, program, package_dir, attempt_dir, commands };
     Ok(InstallPlan::Package(install))
+}
+
+/// Arguments of a package runner, up to those of the server. `program` is the executable that the config names.
+fn runner_args(
+    runner: &str,
+    spec: &str,
+    (name, program): (&str, Option<&str>),
+    options: &[String],
+) -> Vec<String> {
+    let package = format!("--package={spec}");
+    let (first, last): (&[&str], Vec<&str>) = match (runner, program) {
+        // `--yes`: nobody can answer its question.
+        ("npx", None) => (&["--yes"], vec![spec]),
+        ("npx", Some(program)) => (&["--yes", &package], vec![program]),
+        ("bunx", Some(program)) => (&["--package", spec], vec![program]),
+        ("pnpm", None) => (&["dlx"], vec![spec]),
+        ("pnpm", Some(program)) => (&[&package, "dlx"], vec![program]),
+        ("uvx", program) => (&["--from", spec], vec![program.unwrap_or(name)]),
+        ("pipx", program) => (&["run", "--spec", spec], vec![program.unwrap_or(name)]),
+        _ => (&[], vec![spec]),
+    };
+    let first = first.iter().map(|arg| (*arg).to_owned());
+    let last = last.into_iter().map(str::to_owned);
+    first.chain(options.iter().cloned()).chain(last).collect()
 }
 
 fn npm_commands(spec: &str, attempt_dir: &Path) -> Vec<InstallCommand> {
@@ -202,6 +246,20 @@ fn check_name(text: &str, noun: &str) -> Result<(), Failure> {
 
 fn bad_config(reason: String) -> Failure {
     Failure::new(ErrorKind::BadConfig, reason).with_hint("fix `package` in the config")
+}
+
+/// How a program is installed.
+fn install_hint(program: &str) -> &'static str {
+    match program {
+        "bunx" => "install Bun, which includes `bunx`, see https://bun.sh",
+        "pnpm" => "install pnpm, see https://pnpm.io/installation",
+        "uvx" => "install uv, which includes `uvx`, see https://docs.astral.sh/uv",
+        "pipx" => "install pipx, see https://pipx.pypa.io",
+        "docker" => "install Docker, see https://docs.docker.com/get-docker",
+        "podman" => "install Podman, see https://podman.io/docs/installation",
+        "python3" => "install uv, see https://docs.astral.sh/uv, or Python 3.10 or newer",
+        _ => "install Node.js 20 or newer, which includes `node`, `npm` and `npx`",
+    }
 }
 
 fn missing_tool(program: &str, hint: &str) -> Failure {

@@ -215,11 +215,11 @@ async fn failed_change_leaves_no_secret_behind() {
         let hidden = EnvVarConfig { is_secret: true, ..plain(name, "hidden-value") };
         config.env_vars.insert(name.to_owned(), hidden);
     }
-    let secret = |name: &str| service.secrets().dir().join(format!("mcp_{}.{name}.key", config.id));
+    let secret = |name: &str| fixture.home().secrets_dir().join(format!("mcp_{}{name}", config.id));
     // The secret of the second variable can be neither read nor replaced.
-    fs::create_dir_all(secret("B")).unwrap();
+    fs::create_dir_all(secret(".B.key")).unwrap();
     service.create(config.clone()).unwrap_err();
-    assert!(!secret("A").exists() && service.list().is_empty());
+    assert!(!secret(".key").exists() && service.list().is_empty());
     fixture.end(&service).await;
 }
 

@@ -21,6 +21,10 @@ fn value() -> impl Strategy<Value = Value> {
         any::<i64>().prop_map(Value::from),
         any::<bool>().prop_map(Value::from),
         (-1e12_f64..1e12).prop_map(Value::from),
+        Just(Value::Null),
+        Just(Value::from(u64::MAX)),
+        text().prop_map(|text| json!({ "$json": text })),
+        Just(json!({ "$json": "null" })),
     ];
     leaf.prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
@@ -69,8 +73,9 @@ fn package() -> impl Strategy<Value = (McpPackage, McpTransport)> {
         [McpPackageType::Npm, McpPackageType::Pypi, McpPackageType::Docker, McpPackageType::Binary];
     let option = || proptest::option::of("[0-9a-z.]{1,6}");
     let program =
-        (proptest::sample::select(kinds.to_vec()), "[a-z@/._-]{1,12}", option(), option())
-            .prop_map(|(package_type, identifier, version, runtime_hint)| {
+        (proptest::sample::select(kinds.to_vec()), "[a-z@/._-]{1,12}", option(), 0..4_usize)
+            .prop_map(|(package_type, identifier, version, n)| {
+                let runtime_hint = package_type.runners().get(n).map(|hint| (*hint).to_owned());
                 let package = McpPackage { package_type, identifier, version, runtime_hint };
                 (package, McpTransport::Stdio)
             });
@@ -97,13 +102,16 @@ fn rest() -> impl Strategy<Value = Value> {
         Just(("deny".to_owned(), json!(["a*", "b"]))),
         Just(("headers".to_owned(), json!({ "X-Key": "k" }))),
         Just(("package".to_owned(), json!({ "runtime_args": ["-q"], "x_more": { "a": 1 } }))),
+        Just(("package".to_owned(), json!({ "program": "p" }))),
     ];
-    let unknown = ("x_[a-z]{1,4}", value());
+    // Also names of the entry's own fields: in `config` they are free-form.
+    let field = prop_oneof![Just("url"), Just("name"), Just("config"), Just("env"), Just("id")];
+    let name = prop_oneof!["x_[a-z]{1,4}", text(), field.prop_map(str::to_owned)];
+    let unknown = (name, value());
     let key = prop_oneof![known, unknown];
-    proptest::collection::vec(key, 0..5).prop_map(|keys| {
-        let keys: serde_json::Map<String, Value> = keys.into_iter().collect();
-        if keys.is_empty() { Value::Null } else { Value::Object(keys) }
-    })
+    let keys = proptest::collection::vec(key, 0..5);
+    let object = keys.prop_map(|keys| Value::Object(keys.into_iter().collect()));
+    prop_oneof![1 => Just(Value::Null), 8 => object, 1 => value()]
 }
 
 fn config() -> impl Strategy<Value = McpConfig> {

@@ -21,6 +21,7 @@ mod redaction;
 mod secrets;
 mod server_logs;
 mod spec_004;
+mod spec_004_storage;
 mod store;
 mod store_concurrency;
 mod store_concurrent_edits;

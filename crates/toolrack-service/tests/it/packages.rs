@@ -169,7 +169,7 @@ async fn missing_tool_is_named_with_a_hint() {
     };
     assert_eq!(
         look(PackageKind::Npm).await,
-        missing("`node`", "install Node.js 20 or newer, which includes `node` and `npm`")
+        missing("`node`", "install Node.js 20 or newer, which includes `node`, `npm` and `npx`")
     );
     assert_eq!(
         look(PackageKind::Pypi).await,

@@ -29,6 +29,7 @@ pub(crate) fn package(
         version: version.map(str::to_owned),
         args: Vec::new(),
         program: None,
+        runtime_hint: None,
         runtime_args: Vec::new(),
     };
     let (variable, value) = marker.env_var();

@@ -13,7 +13,7 @@ use toolrack_service::Installer;
 use toolrack_testkit::{ChildGuard, Marker, program};
 
 use crate::packages_fixture::{
-    TIMEOUT, connect, eventually, everything, failure, installer, manager, package,
+    TIMEOUT, connect, eventually, everything, failure, installer, manager, package, package_of,
 };
 
 /// Records each run, waits for the file `go`, and installs our scripted server.
@@ -217,4 +217,45 @@ async fn incomplete_installation_is_never_started() {
     assert!(connection.is_connected(), "{}", connection.state());
     assert_eq!((fake.n_runs(), fake.n_complete()), (2, 1));
     manager.close().await;
+}
+
+/// Records how it was called, answers queries like a container engine, and becomes our scripted server.
+const RUNNER: &str = r#"#!/bin/sh
+case "$1 $2" in
+  "image inspect") exit 0;;
+  info*|ps*|rm*) exit 0;;
+esac
+echo "${0##*/} $*" >"@/called"
+exec "@/server"
+"#;
+
+/// Spec 004: the program that `runtime_hint` names is what is started.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runtime_hint_is_the_program_that_is_started() {
+    let fake = FakeNpm::new();
+    let dir = fake.dir.path();
+    let script = RUNNER.replace('@', &dir.display().to_string());
+    let called = async |kind: PackageKind, hint: &str| {
+        put(&dir.join("bin").join(hint), &script);
+        let mut config = package(kind, "fake", Some("1.0"), &fake.marker);
+        package_of(&mut config).runtime_hint = Some(hint.to_owned());
+        package_of(&mut config).args = vec!["--stdio".to_owned()];
+        let manager = fake.manager(config);
+        let connection = connect(&manager).await;
+        assert!(connection.is_connected(), "{hint}: {}", connection.state());
+        drop(connection);
+        manager.close().await;
+        fs::read_to_string(dir.join("called")).unwrap().trim_end().to_owned()
+    };
+    let (npm, pypi) = (PackageKind::Npm, PackageKind::Pypi);
+    assert_eq!(called(npm, "npx").await, "npx --yes fake@1.0 --stdio");
+    assert_eq!(called(npm, "bunx").await, "bunx fake@1.0 --stdio");
+    assert_eq!(called(npm, "pnpm").await, "pnpm dlx fake@1.0 --stdio");
+    assert_eq!(called(pypi, "uvx").await, "uvx --from fake==1.0 fake --stdio");
+    assert_eq!(called(pypi, "pipx").await, "pipx run --spec fake==1.0 fake --stdio");
+    let podman = called(PackageKind::Docker, "podman").await;
+    assert!(podman.starts_with("podman run --rm --interactive "), "{podman}");
+    assert!(podman.ends_with(" -- fake:1.0 --stdio"), "{podman}");
+    assert_eq!((fake.n_runs(), fake.n_complete()), (0, 0), "nothing was installed");
+    fake.marker.assert_no_processes_left(Duration::ZERO);
 }

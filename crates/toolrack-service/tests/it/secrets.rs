@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-use toolrack_service::{ErrorCode, Home, LocalService, Secret, SecretStore, ServiceOptions};
+use toolrack_service::{
+    ErrorCode, FileSecretStore, Home, LocalService, Secret, SecretStore, ServiceOptions,
+};
 
 use crate::store_fixture::{TIMEOUT, child_path, names, spawn_self, temp_dir, write};
 
@@ -14,14 +16,14 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-fn reveal(store: &SecretStore, name: &str) -> Option<String> {
+fn reveal(store: &dyn SecretStore, name: &str) -> Option<String> {
     store.get(name).unwrap().map(|secret| secret.reveal().to_owned())
 }
 
 #[test]
 fn secret_is_set_read_changed_listed_and_removed() {
     let dir = temp_dir();
-    let store = SecretStore::new(dir.path().join("a/secrets"));
+    let store = FileSecretStore::new(dir.path().join("a/secrets"));
     assert_eq!((reveal(&store, "b"), store.list().unwrap()), (None, Vec::new()));
     assert!(!store.remove("b").unwrap());
     store.set("b", &Secret::new("one")).unwrap();
@@ -38,7 +40,7 @@ fn secret_is_set_read_changed_listed_and_removed() {
 #[test]
 fn one_trailing_line_break_is_not_part_of_a_secret() {
     let dir = temp_dir();
-    let store = SecretStore::new(dir.path());
+    let store = FileSecretStore::new(dir.path());
     for (set, kept) in [("x\n", "x"), ("x\r\n", "x"), ("x\n\n", "x\n"), (" x ", " x ")] {
         store.set("a", &Secret::new(set)).unwrap();
         assert_eq!(reveal(&store, "a").as_deref(), Some(kept.strip_suffix('\n').unwrap_or(kept)));
@@ -51,7 +53,7 @@ fn one_trailing_line_break_is_not_part_of_a_secret() {
 #[test]
 fn secret_writer() {
     let Some(dir) = child_path() else { return };
-    SecretStore::new(dir).set("a", &Secret::new(CANARY)).unwrap();
+    FileSecretStore::new(dir).set("a", &Secret::new(CANARY)).unwrap();
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn secret_is_private_regardless_of_umask() {
 #[test]
 fn access_for_other_users_is_removed() {
     let dir = temp_dir();
-    let store = SecretStore::new(dir.path());
+    let store = FileSecretStore::new(dir.path());
     store.set("a", &Secret::new(CANARY)).unwrap();
     let file = dir.path().join("mcp_a.key");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -92,7 +94,7 @@ async fn data_dir_is_closed_to_other_users() {
 #[test]
 fn invalid_names_are_rejected_and_not_repeated() {
     let dir = temp_dir();
-    let store = SecretStore::new(dir.path().join("secrets"));
+    let store = FileSecretStore::new(dir.path().join("secrets"));
     let long = "x".repeat(129);
     let hostile = [
         "",
@@ -138,7 +140,7 @@ fn invalid_names_are_rejected_and_not_repeated() {
 fn links_are_not_followed() {
     let dir = temp_dir();
     let secrets = dir.path().join("secrets");
-    let store = SecretStore::new(&secrets);
+    let store = FileSecretStore::new(&secrets);
     store.set("a", &Secret::new("mine")).unwrap();
     let elsewhere = dir.path().join("elsewhere");
     write(&elsewhere, "theirs");
@@ -162,7 +164,7 @@ fn links_are_not_followed() {
 #[test]
 fn invalid_values_are_rejected_and_not_shown() {
     let dir = temp_dir();
-    let store = SecretStore::new(dir.path());
+    let store = FileSecretStore::new(dir.path());
     for value in [String::new(), "\n".into(), format!("{CANARY}\0"), CANARY.repeat(6000)] {
         let error = store.set("a", &Secret::new(value)).unwrap_err();
         assert_eq!(error.code(), ErrorCode::ValidationError);
@@ -177,4 +179,77 @@ fn invalid_values_are_rejected_and_not_shown() {
     store.set("c", &Secret::new(CANARY)).unwrap();
     let shown = format!("{store:?} {:?}", store.get("c"));
     assert!(!shown.contains(CANARY), "{shown}");
+}
+
+const SERVER: &str = "6f2c1e9a-8a1b-4c3d-9e4f-0123456789ab";
+
+/// Spec 004: the API keys of a server are in `mcp_{uuid}.key`; a secret with a name of its own has a file of its own.
+#[test]
+fn secrets_of_a_server_share_a_file() {
+    let dir = temp_dir();
+    let store = FileSecretStore::new(dir.path());
+    let (one, two) = (format!("{SERVER}.ONE"), format!("{SERVER}.TWO"));
+    store.set(&one, &Secret::new("1st\n\"line\"")).unwrap();
+    store.set(&two, &Secret::new("second")).unwrap();
+    store.set("own", &Secret::new("third")).unwrap();
+    let file = format!("mcp_{SERVER}.key");
+    assert_eq!(names(dir.path()), [file.as_str(), "mcp_own.key"]);
+    assert_eq!(mode(&dir.path().join(&file)), 0o600);
+    assert_eq!(reveal(&store, &one).as_deref(), Some("1st\n\"line\""));
+    assert_eq!(reveal(&store, &two).as_deref(), Some("second"));
+    assert_eq!((reveal(&store, SERVER), reveal(&store, &format!("{SERVER}.THREE"))), (None, None));
+    assert_eq!(store.list().unwrap(), [one.as_str(), two.as_str(), "own"]);
+    // A key that was written by hand, as it is in the document, has the id as its name, and stays.
+    store.remove(&one).unwrap();
+    assert!(store.remove(&two).unwrap() && !store.remove(&two).unwrap());
+    assert_eq!(names(dir.path()), ["mcp_own.key"]);
+    write(&dir.path().join(&file), "by hand\n");
+    store.set(&two, &Secret::new("second")).unwrap();
+    assert_eq!(store.list().unwrap(), [SERVER, two.as_str(), "own"]);
+    assert_eq!(reveal(&store, SERVER).as_deref(), Some("by hand"));
+    assert!(store.remove(SERVER).unwrap());
+    // A file that cannot be read is not replaced, and its content not shown.
+    write(&dir.path().join(&file), [CANARY.as_bytes(), &[0xff]].concat());
+    for error in [store.set(&one, &Secret::new("x")).unwrap_err(), store.get(&one).unwrap_err()] {
+        assert!(!format!("{error} {error:?}").contains(CANARY), "{error}");
+    }
+    assert_eq!(store.list().unwrap(), ["own"]);
+    fs::remove_file(dir.path().join(&file)).unwrap();
+    let large = Secret::new("x".repeat(64 << 10));
+    let name = |n: usize| format!("{SERVER}.V{n}");
+    (0..15).for_each(|n| store.set(&name(n), &large).unwrap());
+    let error = store.set(&name(15), &large).unwrap_err();
+    let message = &error.details()[0].message;
+    assert_eq!(message, "the secrets of one server must not be longer than 1 MiB");
+    assert_eq!(store.list().unwrap().len(), 16, "the others are not lost");
+}
+
+/// Earlier versions had one file per secret. It is read, moved into the file of the server, and removed.
+#[test]
+fn secrets_of_earlier_versions_are_moved() {
+    let dir = temp_dir();
+    let store = FileSecretStore::new(dir.path());
+    let name = |variable: &str| format!("{SERVER}.{variable}");
+    let old_file = |variable: &str| dir.path().join(format!("mcp_{SERVER}.{variable}.key"));
+    for variable in ["READ", "SET", "REMOVED", "KEPT"] {
+        write(&old_file(variable), format!("old {variable}\n"));
+    }
+    let expected = ["KEPT", "READ", "REMOVED", "SET"].map(name);
+    assert_eq!(store.list().unwrap(), expected);
+    assert_eq!(reveal(&store, &name("READ")).as_deref(), Some("old READ"));
+    store.set(&name("SET"), &Secret::new("new")).unwrap();
+    assert!(store.remove(&name("REMOVED")).unwrap());
+    for variable in ["READ", "SET", "REMOVED"] {
+        assert!(!old_file(variable).exists(), "{variable}");
+    }
+    let file = format!("mcp_{SERVER}.key");
+    assert_eq!(names(dir.path()), [format!("mcp_{SERVER}.KEPT.key"), file.clone()]);
+    assert_eq!(reveal(&store, &name("READ")).as_deref(), Some("old READ"));
+    assert_eq!(reveal(&store, &name("SET")).as_deref(), Some("new"));
+    assert_eq!(reveal(&store, &name("REMOVED")), None);
+    // A crash between the two steps leaves both files: the new one counts.
+    write(&old_file("SET"), "old SET");
+    assert_eq!(reveal(&store, &name("SET")).as_deref(), Some("new"));
+    assert_eq!(reveal(&store, &name("KEPT")).as_deref(), Some("old KEPT"));
+    assert_eq!(store.list().unwrap(), ["KEPT", "READ", "SET"].map(name));
 }

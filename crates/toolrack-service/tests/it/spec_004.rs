@@ -143,13 +143,17 @@ async fn mc_t6_environment_variables_set_correctly() {
     config.env_vars.insert("PLAIN".to_owned(), plain("PLAIN", "a value with $ and \"quotes\""));
     let unset = EnvVarConfig { value: None, ..plain("UNSET", "") };
     config.env_vars.insert("UNSET".to_owned(), unset);
+    let absent = EnvVarConfig { required: false, ..secret("ABSENT", "no-such-secret") };
+    config.env_vars.insert("ABSENT".to_owned(), absent);
     let id = service.create(config.clone()).unwrap();
     assert_eq!(service.get(id).unwrap(), McpConfig { id, ..config });
     service.start(id).await.unwrap();
     let process = pid(&fixture.marker);
     let plain = process_env(process, "PLAIN");
     assert_eq!(plain.as_deref(), Some("a value with $ and \"quotes\""));
-    assert_eq!(process_env(process, "UNSET"), None);
+    // `build_environment` of the document: `unwrap_or_default`.
+    assert_eq!(process_env(process, "UNSET").as_deref(), Some(""));
+    assert_eq!(process_env(process, "ABSENT").as_deref(), Some(""));
     assert_eq!(process_env(process, "CARGO_MANIFEST_DIR"), None, "our own environment is ours");
     fixture.end(&service).await;
 }

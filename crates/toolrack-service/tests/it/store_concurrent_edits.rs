@@ -164,7 +164,7 @@ fn meanwhile(save: Save) -> (Vec<String>, String, usize) {
 fn appended_lines_are_never_lost() {
     let (servers, text, n_saves) = meanwhile(by_appending);
     assert_eq!(servers, ["first", "last"]);
-    assert!(text.contains(&format!("x_count = {}\n", N_CHANGES - 1)));
+    assert!(text.contains(&format!("x_count = {} }}\n", N_CHANGES - 1)));
     let lost: Vec<_> =
         (0..n_saves).filter(|n| !text.contains(&format!("# person {n}.\n"))).collect();
     assert_eq!(lost, Vec::<usize>::new(), "of {n_saves}");

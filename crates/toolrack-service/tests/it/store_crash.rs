@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use tempfile::TempDir;
-use toolrack_service::{ConfigStore, Secret, SecretStore};
+use toolrack_service::{ConfigStore, FileSecretStore, Secret, SecretStore as _};
 use toolrack_testkit::skipped;
 
 use crate::store_fixture::{
@@ -26,7 +26,7 @@ const NEW_SECRET: &str = "canary-new";
 fn config_writer() {
     let Some(path) = child_path() else { return };
     let saved = if path.extension().is_some_and(|extension| extension == "key") {
-        let store = SecretStore::new(path.parent().unwrap());
+        let store = FileSecretStore::new(path.parent().unwrap());
         store.set("a", &Secret::new(NEW_SECRET)).is_ok()
     } else {
         ConfigStore::new(path).replace_text(None, NEW).is_ok()
@@ -184,7 +184,7 @@ fn killed_secret_save_leaves_the_old_or_the_new_value() {
         new: NEW_SECRET,
     };
     inject_failures(&save_test, || {
-        let store = SecretStore::new(save_test.dir.path());
+        let store = FileSecretStore::new(save_test.dir.path());
         store.set("a", &Secret::new("third")).unwrap();
         assert_eq!(store.get("a").unwrap().unwrap().reveal(), "third");
     });

@@ -69,6 +69,34 @@ fn many_servers() {
     );
 }
 
+/// Founding document 004, as somebody would type it.
+#[test]
+fn founding_004() {
+    let stdout = run("founding_004", &[]);
+    let steps: Vec<&str> =
+        stdout.lines().filter_map(|line| line.strip_prefix("ok ")?.split(':').next()).collect();
+    assert_eq!(
+        steps,
+        [
+            "create",
+            "start",
+            "available_tools",
+            "find_tool_provider",
+            "call_tool",
+            "stop",
+            "update",
+            "toggle",
+            "MC-NT1",
+            "MC-NT2",
+            "MC-NT3",
+            "MC-NT4",
+            "delete",
+            "shutdown_all",
+        ],
+        "{stdout}"
+    );
+}
+
 #[test]
 fn deny_list() {
     assert_eq!(
