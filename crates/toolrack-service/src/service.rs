@@ -181,7 +181,7 @@ pub enum McpTransport {
 }
 
 /// An environment variable of a server.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvVarConfig {
     /// Its name.
     pub name: String,
