@@ -1,12 +1,21 @@
-//! Founding document 002 as a program: its config file, its startup, a worker, hot reload and shutdown.
+//! Founding document 002 as a program: its config file, its startup, a worker, hot reload, shutdown, and the two
+//! endpoints.
 
+use std::fs::File;
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::json;
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 use toolrack_config::{ConfigDiff, McpServerConfig, McpTransport, read};
+use toolrack_http::UnixClient;
 use toolrack_manager::{ConnectionState, McpManager};
-use toolrack_testkit::{ChildGuard, HttpLog, HttpServer, HttpServerKind, Marker};
+use toolrack_testkit::{
+    ChildGuard, HttpLog, HttpServer, HttpServerKind, Marker, eventually_async, program,
+};
 
 use crate::fixture::{LONG, server};
 use crate::worker::{answer, create_worker_tool_server, tool_names};
@@ -167,4 +176,78 @@ async fn run() {
     marker.assert_no_processes_left(Duration::ZERO);
     assert_eq!(HttpLog::read(&log).unwrap().with_verb("DELETE").count(), 1);
     assert!(mcp_manager.get_tools().await.is_empty());
+    control_api(&sentry, &marker).await;
+    marker.assert_no_processes_left(Duration::from_secs(5));
+}
+
+/// The program `toolrack` with the document's config, in a home of its own.
+struct ControlApi {
+    home: TempDir,
+}
+
+impl ControlApi {
+    #[expect(clippy::disallowed_methods, reason = "the daemon is a program of its own")]
+    fn run(&self, args: &[&str]) {
+        let toolrack = Command::new(program("toolrack"))
+            .args(args)
+            .env("TOOLRACK_HOME", self.home.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (status, stdout, stderr) = ChildGuard::new(toolrack).wait_with_output(LONG).unwrap();
+        assert!(status.success(), "{args:?}: {stdout}{stderr}");
+    }
+
+    async fn request(&self, method: Method, target: &str, body: Option<Value>) -> Value {
+        let client = UnixClient::new(self.home.path().join("run/daemon.sock"));
+        let body = body.map(|body| Bytes::from(body.to_string()));
+        let response = client.request(method, target, body, LONG).await.unwrap();
+        assert_eq!(response.status, 200, "{target}: {response:?}");
+        serde_json::from_slice(&response.body).unwrap()
+    }
+
+    /// The servers of the agent, with their connections.
+    #[expect(clippy::indexing_slicing, reason = "a panic fails the test")]
+    async fn connections(&self) -> Vec<(String, String)> {
+        let listed = self.request(Method::GET, "/api/agents/mcp?agent=main", None).await;
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let servers = listed["servers"].as_array().unwrap();
+        servers.iter().map(|server| (text(&server["name"]), text(&server["connection"]))).collect()
+    }
+}
+
+/// The two endpoints of the document.
+#[expect(clippy::indexing_slicing, reason = "a panic fails the test")]
+async fn control_api(sentry: &HttpServer, marker: &Marker) {
+    let (variable, value) = marker.env_var();
+    let tagged = format!("env = {{ {variable} = \"{value}\" }}");
+    let scripted = program("scripted-server").display().to_string();
+    let is_args = |line: &&str| line.starts_with("args = ");
+    let text = CONFIG
+        .replace("\"npx\"", &format!("{scripted:?}"))
+        .replace("https://mcp.sentry.io", &sentry.url());
+    let args: Vec<&str> = text.lines().filter(is_args).collect();
+    let text = args.iter().fold(text.clone(), |text, args| text.replace(args, &tagged));
+    let api = ControlApi { home: tempfile::tempdir().unwrap() };
+    let config = api.home.path().join("toolrack.toml");
+    File::create(config).unwrap().write_all(text.as_bytes()).unwrap();
+    api.run(&["daemon", "start"]);
+    let all = |state: &str| -> Vec<(String, String)> {
+        let names = ["filesystem", "sentry", "postgres"];
+        names.iter().map(|name| ((*name).to_owned(), state.to_owned())).collect()
+    };
+    assert_eq!(api.connections().await, all("Disconnected"));
+    let reconnect = async || {
+        let body = json!({"agent": "main", "name": "postgres"});
+        let status = api.request(Method::POST, "/api/agents/mcp/reconnect", Some(body)).await;
+        assert_eq!(status["status"]["state"], "running", "{status}");
+        status["launch"].as_u64().unwrap()
+    };
+    let first = reconnect().await;
+    let is_connected = async || api.connections().await == all("Connected");
+    eventually_async(LONG, "the agent's servers", tokio::time::sleep, is_connected).await;
+    assert!(reconnect().await > first);
+    api.run(&["daemon", "stop"]);
 }
