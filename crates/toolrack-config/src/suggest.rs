@@ -2,6 +2,8 @@
 
 /// The comparison costs the product of the lengths, and a longer name is not a typo.
 const MAX_NAME_BYTES: usize = 128;
+/// Sum of those products for one name: a few milliseconds. With more candidates, only parts of names are found.
+const MAX_WORK: usize = 1 << 20;
 const MAX_SUGGESTIONS: usize = 3;
 
 /// The candidates most similar to `name`, best first. Case, `-` and `_` do not count.
@@ -14,16 +16,26 @@ pub fn similar_names<'a>(
     }
     let name = normalize(name);
     // A third of the name may differ, at most three letters.
-    let max_distance = (name.chars().count() / 3).clamp(1, 3);
+    let n_chars = name.chars().count();
+    let max_distance = (n_chars / 3).clamp(1, 3);
+    let mut work = 0;
     let mut similar: Vec<(usize, &str)> = candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= MAX_NAME_BYTES)
         .filter_map(|candidate| {
             let known = normalize(candidate);
-            let distance = strsim::damerau_levenshtein(&name, &known);
+            let n_more = known.chars().count().abs_diff(n_chars);
             // A part of a name is similar to it, however much is missing.
-            let is_part = name.len() >= 3 && known.contains(&name);
-            (is_part || distance <= max_distance).then_some((distance, candidate))
+            if name.len() >= 3 && known.contains(&name) {
+                return Some((n_more, candidate));
+            }
+            // The distance is at least the difference of the lengths.
+            if n_more > max_distance || work > MAX_WORK {
+                return None;
+            }
+            work += name.len() * known.len();
+            let distance = strsim::damerau_levenshtein(&name, &known);
+            (distance <= max_distance).then_some((distance, candidate))
         })
         .collect();
     similar.sort_unstable();
@@ -68,6 +80,19 @@ mod tests {
         check("zzz", "");
         check("", "");
         check(&"issues".repeat(100), "");
+    }
+
+    /// A server can have thousands of tools with long names, and a client can ask for any name.
+    #[test]
+    fn work_is_bounded() {
+        let long = |n: usize| format!("{n:05}{}", "x".repeat(120));
+        let known: Vec<String> = (0..100_000).map(long).collect();
+        let (last, typo) = (long(99_999), format!("{}y", long(99_999)));
+        assert_eq!(similar_names(&typo, [last.as_str()]), [last.as_str()]);
+        // It comes after more comparisons than are made.
+        assert!(similar_names(&typo, known.iter().map(String::as_str)).is_empty());
+        // A part needs no comparison.
+        assert_eq!(similar_names("99999", known.iter().map(String::as_str)), [last.as_str()]);
     }
 
     #[track_caller]

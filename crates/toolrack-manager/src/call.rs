@@ -22,7 +22,7 @@ use toolrack_mcp::{
 };
 use toolrack_transport::{RawJson, TransportError, sanitize_text};
 
-use crate::error::{ManagerError, suggestions};
+use crate::error::{ManagerError, shorten_name, suggestions};
 use crate::lifecycle::Epoch;
 use crate::manager::McpManager;
 use crate::retry_policy::should_retry;
@@ -387,7 +387,7 @@ fn check_allowed(found: ResolvedTool<'_>) -> Result<(), ManagerError> {
         return Ok(());
     }
     let suggestions = suggestions(tool, tools.allowed().map(|(_, tool)| tool.name.as_str()));
-    let tool = format!("{}.{tool}", connection.name());
+    let tool = format!("{}.{}", connection.name(), shorten_name(tool));
     Err(ManagerError::NoSuchTool { tool, suggestions })
 }
 

@@ -16,6 +16,8 @@ use toolrack_transport::{
 use crate::lifecycle::ConnectionState;
 use crate::tool_filter::FilterRule;
 
+/// Maximum length of an unknown name in an error.
+const MAX_NAME_CHARS: usize = 200;
 /// Maximum length of a failure's reason and hint.
 const MAX_REASON_CHARS: usize = 1000;
 
@@ -102,6 +104,11 @@ pub enum ManagerError {
     Closed,
 }
 
+/// An unknown name as errors show it: callers can send any.
+pub(crate) fn shorten_name(name: &str) -> String {
+    sanitize_line(name, MAX_NAME_CHARS)
+}
+
 /// Names that are similar to an unknown one.
 pub(crate) fn suggestions<'a>(
     name: &str,
@@ -116,7 +123,7 @@ impl ManagerError {
         candidates: impl IntoIterator<Item = &'a str>,
     ) -> Self {
         let suggestions = suggestions(server, candidates);
-        Self::NoSuchServer { server: server.to_owned(), suggestions }
+        Self::NoSuchServer { server: shorten_name(server), suggestions }
     }
 
     /// What went wrong. Codes, statuses and exit codes of the layers above follow from it.
@@ -449,6 +456,12 @@ mod tests {
     #[track_caller]
     fn check_error(error: ManagerError, message: &str, hint: Option<&str>) {
         assert_eq!((error.to_string().as_str(), error.hint().as_deref()), (message, hint));
+    }
+
+    #[test]
+    fn unknown_names_are_shortened() {
+        let error = ManagerError::no_such_server(&"x".repeat(4000), []);
+        assert!(error.to_string().len() < 300, "{error}");
     }
 
     #[test]

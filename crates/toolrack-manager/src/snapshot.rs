@@ -11,7 +11,7 @@ use toolrack_client::{List, McpClient};
 use toolrack_config::{McpServerConfig, ToolNaming};
 use toolrack_mcp::Tool;
 
-use crate::error::{ManagerError, suggestions};
+use crate::error::{ManagerError, shorten_name, suggestions};
 use crate::in_flight::InFlight;
 use crate::lifecycle::{ConnectPhase, ConnectionState, Epoch, Lifecycle};
 use crate::server_tools::{RefreshLimiter, ServerTools, ToolWithServer};
@@ -268,7 +268,7 @@ impl Snapshot {
         found.copied().ok_or_else(|| {
             let names = self.index.listed.iter().map(|tool| &**tool.name());
             let suggestions = suggestions(name, names);
-            ManagerError::NoSuchTool { tool: name.to_owned(), suggestions }
+            ManagerError::NoSuchTool { tool: shorten_name(name), suggestions }
         })
     }
 

@@ -4,19 +4,19 @@
 //! is written whole or not at all.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use toolrack_platform::{Directory, private_options, read_open_file, replace, unix_time_ms};
+use toolrack_platform::{Directory, private_options, replace, unix_time_ms};
 use uuid::Uuid;
 
-/// A longer file is cut to its newer half.
+/// A longer file is cut to its newer half. Of a longer one, only the tail is read.
 const MAX_BYTES: usize = 256 << 10;
-/// Read limit for files of any size.
-const MAX_READ_BYTES: usize = 4 * MAX_BYTES;
+/// Bytes that one call appends at most: the last lines.
+const MAX_APPEND_BYTES: usize = MAX_BYTES / 2;
 /// Other processes hold the lock only while they append a few lines.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_NAME: &str = ".lock";
@@ -83,7 +83,7 @@ impl LogStore {
     pub fn read(&self, id: Uuid) -> io::Result<Vec<LogLine>> {
         let Some(dir) = Directory::open(&self.dir)? else { return Ok(Vec::new()) };
         let Some(file) = dir.open_file(&file_name(id))? else { return Ok(Vec::new()) };
-        let bytes = read_open_file(&file, MAX_READ_BYTES)?;
+        let bytes = read_tail(&file, MAX_BYTES)?;
         let lines = bytes.split(|byte| *byte == b'\n');
         // Lines that do not parse are skipped.
         Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
@@ -102,11 +102,20 @@ impl LogStore {
 
     /// Appends lines to the log of a server.
     pub(crate) fn append(&self, id: Uuid, lines: &[LogLine]) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        for line in lines {
-            serde_json::to_writer(&mut bytes, line)?;
+        let mut written: Vec<Vec<u8>> = Vec::new();
+        let mut n_bytes = 0;
+        // From the end: a server can write more at once than the file holds.
+        for line in lines.iter().rev() {
+            let mut bytes = serde_json::to_vec(line)?;
             bytes.push(b'\n');
+            n_bytes += bytes.len();
+            if n_bytes > MAX_APPEND_BYTES {
+                break;
+            }
+            written.push(bytes);
         }
+        written.reverse();
+        let bytes = written.concat();
         let dir = Directory::create(&self.dir)?;
         let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT)?;
         let path = self.path(id);
@@ -121,13 +130,28 @@ impl LogStore {
 /// Keeps the newer half of a file, from the first whole line on.
 fn truncate_to_tail(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().read(true).open(path)?;
-    let bytes = read_open_file(&file, MAX_READ_BYTES)?;
     // Half of it, so that the file is rewritten once per 128 KiB of output and not
     // on each line.
-    let (_, tail) = bytes.split_at(bytes.len().saturating_sub(MAX_BYTES / 2));
-    let start = tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |pos| pos + 1);
+    let tail = read_tail(&file, MAX_BYTES / 2)?;
     // A reader sees the old file or the new one.
-    replace(path, tail.split_at(start).1)
+    replace(path, &tail)
+}
+
+/// Reads the end of a file, at most `max_bytes`, from the first whole line on.
+fn read_tail(mut file: &File, max_bytes: usize) -> io::Result<Vec<u8>> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let start = metadata.len().saturating_sub(max_bytes as u64);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(max_bytes as u64).read_to_end(&mut bytes)?;
+    if start > 0 {
+        let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+        bytes.drain(..end);
+    }
+    Ok(bytes)
 }
 
 fn file_name(id: Uuid) -> OsString {
@@ -169,6 +193,28 @@ mod tests {
         assert!(kept.last().unwrap().text.starts_with("99:"));
         assert!((10..30).contains(&kept.len()), "{}", kept.len());
         assert!(std::fs::metadata(store.path(id)).unwrap().len() <= MAX_BYTES as u64);
+    }
+
+    /// A server that writes megabytes at once must not make its log unreadable for good.
+    #[test]
+    fn flood_is_cut_and_a_huge_file_recovers() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = LogStore::new(dir.path());
+        let id = Uuid::new_v4();
+        let line = |n: usize| LogLine::now(LogKind::Stderr, format!("{n}:{}", "x".repeat(10_000)));
+        let flood: Vec<LogLine> = (0..2_000).map(line).collect();
+        let size = || std::fs::metadata(store.path(id)).unwrap().len();
+        store.append(id, &flood).unwrap();
+        assert!(size() <= MAX_BYTES as u64);
+        assert_eq!(store.read(id).unwrap().last(), flood.last());
+        // A file that an earlier version let grow.
+        let huge: Vec<u8> =
+            flood.iter().flat_map(|line| serde_json::to_vec(line).unwrap()).collect();
+        File::create(store.path(id)).unwrap().write_all(&huge).unwrap();
+        store.append(id, &[LogLine::now(LogKind::Ready, "")]).unwrap();
+        assert!(size() <= MAX_BYTES as u64);
+        store.append(id, &[line(1)]).unwrap();
+        assert!(store.read(id).unwrap().last().unwrap().text.starts_with("1:"));
     }
 
     #[test]
