@@ -502,6 +502,7 @@ pub(crate) fn note_truncated<T>(
             Truncated::RepeatedCursor => "the server repeats a cursor",
             Truncated::TooManyPages => "too many pages",
             Truncated::TooManyEntries => "too many entries",
+            Truncated::TooManyBytes => "too many bytes",
             _ => "too long",
         };
         printer

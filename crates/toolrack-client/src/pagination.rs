@@ -47,6 +47,8 @@ pub enum Truncated {
     TooManyPages,
     /// More entries than [`Limits::entries`](crate::Limits::entries).
     TooManyEntries,
+    /// More bytes than [`Limits::list_bytes`](crate::Limits::list_bytes).
+    TooManyBytes,
 }
 
 impl<T> Default for List<T> {
@@ -201,6 +203,8 @@ struct ListBuilder<T> {
     list: List<T>,
     cursors: HashSet<String>,
     n_pages: usize,
+    /// Bytes of all pages, as received.
+    n_bytes: usize,
     /// Shortest TTL of all pages.
     ttl: Duration,
     limits: Limits,
@@ -209,11 +213,24 @@ struct ListBuilder<T> {
 impl<T> ListBuilder<T> {
     fn new(limits: Limits) -> Self {
         // Limited, so that no server keeps its list in the cache for good.
-        Self { list: List::default(), cursors: HashSet::new(), n_pages: 0, ttl: MAX_TTL, limits }
+        Self {
+            list: List::default(),
+            cursors: HashSet::new(),
+            n_pages: 0,
+            n_bytes: 0,
+            ttl: MAX_TTL,
+            limits,
+        }
     }
 
     /// Adds a page and returns the cursor of the next one, or `None` at the end.
     fn add(&mut self, page: ListPage<T>) -> Option<String> {
+        self.n_bytes = self.n_bytes.saturating_add(page.n_bytes);
+        // The page is dropped whole, so that the list never takes more than the limit. The first page is kept:
+        // its message has a limit of its own.
+        if self.n_bytes > self.limits.list_bytes && self.n_pages > 0 {
+            return self.truncate(Truncated::TooManyBytes);
+        }
         let before = self.list.items.len() + self.list.skipped.len();
         self.list.items.extend(page.items);
         let skipped = page.skipped.into_iter();
@@ -225,6 +242,8 @@ impl<T> ListBuilder<T> {
         let (n_entries, max_entries) = (self.list.items.len(), self.limits.entries);
         if n_entries > max_entries {
             self.list.items.truncate(max_entries);
+            // `truncate` keeps the memory of the removed entries.
+            self.list.items.shrink_to_fit();
             return self.truncate(Truncated::TooManyEntries);
         }
         // An empty cursor is a valid cursor.
@@ -243,7 +262,8 @@ impl<T> ListBuilder<T> {
     }
 
     fn truncate(&mut self, reason: Truncated) -> Option<String> {
-        tracing::warn!(?reason, n_pages = self.n_pages, "list truncated");
+        let (n_pages, n_bytes) = (self.n_pages, self.n_bytes);
+        tracing::warn!(?reason, n_pages, n_bytes, "list truncated");
         self.list.truncated = Some(reason);
         None
     }
@@ -315,6 +335,7 @@ mod tests {
                 next_cursor: cursor.map(str::to_owned),
                 skipped: Vec::new(),
                 ttl: Duration::ZERO,
+                n_bytes: *n_items,
             };
             if builder.add(page).is_none() {
                 break;
@@ -342,13 +363,34 @@ mod tests {
     }
 
     #[test]
+    fn pages_beyond_the_byte_limit_are_dropped() {
+        let add = |sizes: &[usize]| {
+            let mut builder = ListBuilder::new(Limits { list_bytes: 100, ..Limits::default() });
+            for (index, n_bytes) in sizes.iter().copied().enumerate() {
+                let next_cursor = (index + 1 < sizes.len()).then(|| index.to_string());
+                let (items, skipped) = (vec![index], Vec::new());
+                let page = ListPage { items, next_cursor, skipped, ttl: Duration::ZERO, n_bytes };
+                if builder.add(page).is_none() {
+                    break;
+                }
+            }
+            (builder.list.items.len(), builder.list.truncated)
+        };
+        assert_eq!(add(&[40, 60]), (2, None));
+        assert_eq!(add(&[40, 61]), (1, Some(Truncated::TooManyBytes)));
+        assert_eq!(add(&[40, 61, 1]), (1, Some(Truncated::TooManyBytes)));
+        assert_eq!(add(&[500]), (1, None));
+        assert_eq!(add(&[500, 1]), (1, Some(Truncated::TooManyBytes)));
+    }
+
+    #[test]
     fn skipped_entries_keep_their_list_index() {
         let mut builder = ListBuilder::new(Limits::default());
         for (items, cursor) in [(vec![1, 2], Some("a")), (vec![3], None)] {
             let skipped = vec![SkippedEntry { index: 1, name: None, reason: "odd".to_owned() }];
             let next_cursor = cursor.map(str::to_owned);
             let ttl = Duration::from_secs(u64::try_from(items.len()).unwrap());
-            builder.add(ListPage { items, next_cursor, skipped, ttl });
+            builder.add(ListPage { items, next_cursor, skipped, ttl, n_bytes: 0 });
         }
         let indexes: Vec<usize> = builder.list.skipped.iter().map(|entry| entry.index).collect();
         assert_eq!((indexes.as_slice(), builder.ttl), (&[1, 4][..], Duration::from_secs(1)));

@@ -56,6 +56,8 @@ pub struct Limits {
     pub pages: usize,
     /// Entries of one list. Further entries are dropped.
     pub entries: usize,
+    /// Bytes of all pages of one list. Further pages are dropped; the first page is always kept.
+    pub list_bytes: usize,
     /// Rounds of input requests per call.
     pub input_rounds: u32,
     /// Server requests in flight. Further ones get a "busy" error.
@@ -69,6 +71,7 @@ impl Default for Limits {
         Self {
             pages: 1_000,
             entries: 10_000,
+            list_bytes: 32 * 1024 * 1024,
             input_rounds: 10,
             server_requests: 32,
             user_requests: 8,

@@ -35,6 +35,8 @@ pub struct ListPage<T> {
     pub skipped: Vec<SkippedEntry>,
     /// How long the list is fresh after receipt (`ttlMs`). Zero, also if absent or malformed, means stale at once.
     pub ttl: Duration,
+    /// Size of the result in bytes, as received.
+    pub n_bytes: usize,
 }
 
 /// A skipped part of a result.
@@ -56,20 +58,25 @@ impl<T: ListEntry> RequestResult for ListPage<T> {
         if depth(raw) <= DEEPEST
             && let Ok(sheet) = serde_json::from_slice::<Sheet<'_, T, Vec<T>>>(raw)
         {
-            return sheet.finish(|items| (items, Vec::new()));
+            return sheet.finish(raw.len(), |items| (items, Vec::new()));
         }
         // Something is malformed. The second pass finds it and keeps the rest.
         let sheet: Sheet<'_, T, Vec<&RawValue>> = serde_json::from_slice(raw)?;
-        sheet.finish(|entries| read_lenient(&entries))
+        sheet.finish(raw.len(), |entries| read_lenient(&entries))
     }
 }
 
-/// Reads entry by entry and describes the malformed ones.
+/// Malformed entries of one list that are described. A description is larger than a short entry, so that a page full of
+/// malformed entries would take many times its own size.
+const MAX_DESCRIBED: usize = 100;
+
+/// Reads entry by entry and describes the malformed ones, up to [`MAX_DESCRIBED`]; the rest is counted.
 pub(crate) fn read_lenient<'a, T: Deserialize<'a>>(
     entries: &[&'a RawValue],
 ) -> (Vec<T>, Vec<SkippedEntry>) {
-    let mut items = Vec::with_capacity(entries.len());
+    let mut items = Vec::new();
     let mut skipped = Vec::new();
+    let mut n_undescribed = 0_usize;
     for (index, entry) in entries.iter().enumerate() {
         let read = if depth(entry.get().as_bytes()) <= DEEPEST {
             serde_json::from_str(entry.get()).map_err(|fault| fault.to_string())
@@ -78,8 +85,13 @@ pub(crate) fn read_lenient<'a, T: Deserialize<'a>>(
         };
         match read {
             Ok(item) => items.push(item),
+            Err(_) if skipped.len() >= MAX_DESCRIBED => n_undescribed += 1,
             Err(reason) => skipped.push(SkippedEntry { index, name: name(entry), reason }),
         }
+    }
+    if n_undescribed > 0 {
+        let reason = format!("{n_undescribed} more entries are malformed");
+        skipped.push(SkippedEntry { index: entries.len(), name: None, reason });
     }
     (items, skipped)
 }
@@ -104,6 +116,7 @@ struct Sheet<'a, T, I> {
 impl<T: ListEntry, I: Default> Sheet<'_, T, I> {
     fn finish(
         self,
+        n_bytes: usize,
         read: impl FnOnce(I) -> (Vec<T>, Vec<SkippedEntry>),
     ) -> Result<ListPage<T>, DecodeError> {
         let Some(entries) = self.entries else {
@@ -122,7 +135,7 @@ impl<T: ListEntry, I: Default> Sheet<'_, T, I> {
             }
         };
         let ttl = Duration::from_millis(self.ttl_millis);
-        Ok(ListPage { items, next_cursor, skipped, ttl })
+        Ok(ListPage { items, next_cursor, skipped, ttl, n_bytes })
     }
 }
 

@@ -136,6 +136,7 @@ impl Fixture {
         let limits = Limits {
             pages: number("pages").unwrap_or(standard.pages),
             entries: number("entries").unwrap_or(standard.entries),
+            list_bytes: number("list_bytes").unwrap_or(standard.list_bytes),
             server_requests: number("server_requests").unwrap_or(standard.server_requests),
             user_requests: number("user_requests").unwrap_or(standard.user_requests),
             input_rounds: args

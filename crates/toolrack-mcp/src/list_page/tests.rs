@@ -103,3 +103,14 @@ fn tool_with_unusable_schema_is_skipped() {
     let reason = &page.skipped[0].reason;
     assert!(reason.starts_with("inputSchema is not of the type `object`"), "{reason}");
 }
+
+/// A description takes more memory than a short entry: 32 MiB of numbers would become gigabytes.
+#[test]
+fn malformed_entries_beyond_the_limit_are_counted() {
+    let entries = vec!["7"; MAX_DESCRIBED + 50].join(",");
+    let json = format!(r#"{{"tools":[{entries}]}}"#);
+    let page: ListPage<Tool> = ListPage::decode(json.as_bytes()).unwrap();
+    assert_eq!((page.skipped.len(), page.n_bytes), (MAX_DESCRIBED + 1, json.len()));
+    let last = page.skipped.last().unwrap();
+    assert_eq!((last.index, &*last.reason), (MAX_DESCRIBED + 50, "50 more entries are malformed"));
+}
