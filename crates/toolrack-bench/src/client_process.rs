@@ -6,7 +6,8 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::cli::ClientArgs;
 use crate::clients::bare_pipe::{self, PipeKind};
 use crate::clients::{
-    BareHyper, ClientName, ManagerClient, Pmcp, PmcpHttp, Rmcp, Toolrack, Tower, Turbomcp, bare_tcp,
+    BareHyper, BareHyperConnection, ClientName, ManagerClient, Pmcp, PmcpHttp, Rmcp, Toolrack,
+    Tower, Turbomcp, bare_tcp,
 };
 use crate::metric::{Outcome, Report};
 use crate::scenario::calls::{self, Job};
@@ -70,6 +71,9 @@ async fn run_http_client(
     match client {
         ClientName::BareTcp => bare_tcp::run(job, server).await,
         ClientName::BareHyper => calls::run(job, BareHyper::connect(&url)?).await,
+        ClientName::BareHyperConnection => {
+            calls::run(job, BareHyperConnection::connect(&url)?).await
+        }
         ClientName::Toolrack => calls::run(job, Toolrack::<false>::connect_http(&url).await?).await,
         ClientName::ToolrackRaw => {
             calls::run(job, Toolrack::<true>::connect_http(&url).await?).await

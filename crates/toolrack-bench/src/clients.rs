@@ -18,7 +18,7 @@ use clap::ValueEnum;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-pub(crate) use self::bare_hyper::BareHyper;
+pub(crate) use self::bare_hyper::{BareHyper, BareHyperConnection};
 pub(crate) use self::manager::ManagerClient;
 pub(crate) use self::rust_sdks::{Pmcp, PmcpHttp, Rmcp, Tower, Turbomcp};
 pub(crate) use self::toolrack::Toolrack;
@@ -105,6 +105,7 @@ pub(crate) enum ClientName {
     BareFresh,
     BareTcp,
     BareHyper,
+    BareHyperConnection,
     Toolrack,
     ToolrackRaw,
     ToolrackGuarded,
@@ -139,6 +140,7 @@ impl ClientName {
             Self::BareFresh => (Role::Limit, "limit: blocking pipe, fresh buffer"),
             Self::BareTcp => (Role::Limit, "limit: blocking TCP"),
             Self::BareHyper => (Role::Limit, "bare hyper-util client"),
+            Self::BareHyperConnection => (Role::Limit, "bare hyper connection"),
             Self::Toolrack => (Role::Ours, "toolrack"),
             Self::ToolrackRaw => (Role::Ours, "toolrack, raw result"),
             Self::ToolrackGuarded => (Role::Ours, "toolrack, with guardian"),

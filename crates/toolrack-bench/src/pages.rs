@@ -73,7 +73,8 @@ const PAGES: [Page; 5] = [
         title: "HTTP servers",
         legend: "`limit` is the same bytes over blocking TCP on loopback without any client; in flight it has \
              one connection per call. `bare hyper-util client` sends the same requests with that library's \
-             pooled client and ignores the responses. The server supports both eras: `toolrack` uses \
+             pooled client and ignores the responses; `bare hyper connection` uses hyper's connection API, \
+             which our own HTTP/1.1 reader has to beat to stay. The server supports both eras: `toolrack` uses \
              2026-07-28, the peers by their defaults 2025-11-25, and `toolrack, 2025-11-25 session` is our \
              client with a legacy server.",
         headlines: &[

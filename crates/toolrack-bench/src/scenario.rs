@@ -324,9 +324,9 @@ impl Work {
 
     fn clients(self) -> &'static [ClientName] {
         use ClientName::{
-            BareBlock, BareFresh, BareHyper, BareTcp, BareTokio, Direct, FastMcp, Gateway,
-            Inspector, ManagerRaw, Mcporter, Pmcp, Rmcp, Toolrack, ToolrackGuarded, ToolrackRaw,
-            ToolrackSession, Tower, Turbomcp,
+            BareBlock, BareFresh, BareHyper, BareHyperConnection, BareTcp, BareTokio, Direct,
+            FastMcp, Gateway, Inspector, ManagerRaw, Mcporter, Pmcp, Rmcp, Toolrack,
+            ToolrackGuarded, ToolrackRaw, ToolrackSession, Tower, Turbomcp,
         };
         match self {
             Stdio(_) => &[BareTokio, BareBlock, Toolrack, ToolrackRaw, Rmcp, Pmcp, Turbomcp, Tower],
@@ -351,7 +351,16 @@ impl Work {
             Connect | Idle => {
                 &[BareTokio, BareBlock, Toolrack, ToolrackGuarded, Rmcp, Pmcp, Turbomcp, Tower]
             }
-            Http(..) => &[BareTcp, BareHyper, Toolrack, ToolrackRaw, ToolrackSession, Rmcp, Pmcp],
+            Http(..) => &[
+                BareTcp,
+                BareHyper,
+                BareHyperConnection,
+                Toolrack,
+                ToolrackRaw,
+                ToolrackSession,
+                Rmcp,
+                Pmcp,
+            ],
             Manager(Sequential | InFlight(_)) => &[ClientName::Manager, ManagerRaw],
             Manager(_) => &[Toolrack, ToolrackRaw, ClientName::Manager, ManagerRaw],
             ManagerStart => &[ClientName::Manager, Rmcp],
@@ -552,13 +561,15 @@ mod tests {
 
     #[test]
     fn limits_run_only_in_comparable_scenarios() {
-        use ClientName::{BareBlock, BareFresh, BareHyper, BareTcp, BareTokio};
+        use ClientName::{
+            BareBlock, BareFresh, BareHyper, BareHyperConnection, BareTcp, BareTokio,
+        };
         check("sequential", PINNED, &[BareTokio, BareBlock]);
         check("sequential", MULTI, &[BareTokio]);
         check("result-8", CURRENT, &[BareTokio, BareBlock, BareFresh]);
         check("head-of-line", PINNED, &[]);
-        check("http-json", PINNED, &[BareTcp, BareHyper]);
-        check("http-json-mib", MULTI, &[BareHyper]);
+        check("http-json", PINNED, &[BareTcp, BareHyper, BareHyperConnection]);
+        check("http-json-mib", MULTI, &[BareHyper, BareHyperConnection]);
         check("manager-start", MULTI, &[]);
         check("cli-node", CURRENT, &[BareBlock]);
         check("cli-help", CURRENT, &[]);

@@ -62,6 +62,8 @@ sequential, JSON 100 B [multi]: CPU / rmcp's       | ≤ 0.25 | toolrack / rmcp 
 sequential, JSON 100 B [current]: p50 / bare TCP's | ≤ 1.35 | toolrack / bare-tcp | http-json current p50_micros
 64 in flight, JSON 100 B [current]: CPU / rmcp's   | ≤ 0.25 | toolrack / rmcp     | http-json-64 current cpu_micros_per_call
 sequential, JSON 100 B [current]: CPU / rmcp's     | ≤ 0.25 | toolrack / rmcp     | http-json current cpu_micros_per_call
+sequential, one core: p50 / hyper connection's     | ≤ 1    | toolrack / bare-hyper-connection | http-json pinned p50_micros
+64 in flight, one core: CPU / hyper connection's   | ≤ 1    | toolrack / bare-hyper-connection | http-json-64 pinned cpu_micros_per_call
 "
         }
         // On one core, latency is work; on two cores it is mostly waking the other core. In flight on one thread, CPU

@@ -122,6 +122,8 @@ fn http_targets_apply_to_each_runtime() {
         not_run,
         not_run,
         (Some(0.5), None, "MISSED"),
+        not_run,
+        not_run,
     ];
     assert_eq!(found, expected);
 }

@@ -24,8 +24,16 @@ const CLIENTS: [&str; 9] = [
     "tower",
 ];
 
-const HTTP_CLIENTS: [&str; 7] =
-    ["bare-tcp", "bare-hyper", "toolrack", "toolrack-raw", "toolrack-session", "rmcp", "pmcp"];
+const HTTP_CLIENTS: [&str; 8] = [
+    "bare-tcp",
+    "bare-hyper",
+    "bare-hyper-connection",
+    "toolrack",
+    "toolrack-raw",
+    "toolrack-session",
+    "rmcp",
+    "pmcp",
+];
 
 #[expect(clippy::disallowed_methods, reason = "the tests run the program like a user")]
 fn bench(args: &[&str]) -> Command {
