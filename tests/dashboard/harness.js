@@ -34,14 +34,18 @@ export async function startDaemon(program, dirs) {
   if (addr === undefined) {
     throw new Error("the daemon did not start");
   }
-  const token = (await readFile(join(home, "run", "daemon.token"), "utf8")).trim();
+  // The socket needs no key.
+  const socketPath = join(home, "run", "daemon.sock");
   const sendRequest = async (method, path, body) => {
-    const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
-    const response = await fetch(`http://${addr}${path}`, { method, headers, body: body && JSON.stringify(body) });
-    if (!response.ok) {
-      throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
+    const headers = { host: "localhost", "content-type": "application/json" };
+    const outgoing = request({ socketPath, method, path, headers });
+    outgoing.end(body === undefined ? undefined : JSON.stringify(body));
+    const [response] = await once(outgoing, "response");
+    const text = (await response.toArray()).join("");
+    if (response.statusCode >= 300) {
+      throw new Error(`${method} ${path}: ${response.statusCode} ${text}`);
     }
-    return response.status === 204 ? null : response.json();
+    return text === "" ? null : JSON.parse(text);
   };
   return {
     addr,

@@ -109,6 +109,20 @@ Examples:
   toolrack secret list"
     )]
     Secret(SecretAction),
+    /// Manage the keys of clients over HTTP
+    #[command(
+        subcommand,
+        after_help = "\
+A client that can start a program needs no key: let it run `toolrack serve`.
+A key for other clients can be used for MCP only, unless it is made with --admin.
+
+Examples:
+  toolrack key create cursor                      the default servers
+  toolrack --agent work key create zed            the servers of an agent
+  toolrack key create bot --server git            one server
+  pass show bot | toolrack key check --url http://127.0.0.1:7733/mcp"
+    )]
+    Key(KeyAction),
     /// Import servers from other tools
     Import(ImportOptions),
     /// Validate or locate the config file
@@ -477,6 +491,53 @@ pub(crate) enum SecretAction {
     },
 }
 
+/// Subcommands of `key`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyAction {
+    /// Create a key and print it, once
+    Create(KeyCreateOptions),
+    /// List keys, without their secrets
+    #[command(visible_alias = "ls")]
+    List,
+    /// Replace the secret of a key; the old one is invalid at once
+    Rotate {
+        /// Name of the key
+        name: String,
+    },
+    /// Remove a key, and end its sessions
+    #[command(visible_alias = "rm")]
+    Revoke {
+        /// Name of the key
+        name: String,
+    },
+    /// Check that the program on the daemon's port is the daemon, without sending the key
+    #[command(
+        after_help = "The key is read from `TOOLRACK_KEY`, or else from the terminal or stdin."
+    )]
+    Check(KeyCheckOptions),
+}
+
+/// Options of `key create`.
+#[derive(Debug, Args)]
+pub(crate) struct KeyCreateOptions {
+    /// Name of the key, such as that of the client
+    pub(crate) name: String,
+    /// Only for this server
+    #[arg(long, value_name = "NAME", conflicts_with = "admin")]
+    pub(crate) server: Option<String>,
+    /// For everything, including adding servers, which run programs
+    #[arg(long)]
+    pub(crate) admin: bool,
+}
+
+/// Options of `key check`.
+#[derive(Debug, Args)]
+pub(crate) struct KeyCheckOptions {
+    /// URL that the client uses [default: that of the daemon]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
 /// Options of `import`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -554,7 +615,9 @@ pub(crate) struct DaemonLogsOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Uses the daemon if it is running; otherwise starts the servers itself, and stops them at EOF.
-The daemon also serves MCP over HTTP: http://127.0.0.1:7733/mcp, /mcp/AGENT and /mcp/server/NAME.
+Clients that start it reach the daemon through a private socket, and need no key.
+The daemon also serves MCP over HTTP, for clients with a key (see `toolrack key`): http://127.0.0.1:7733/mcp,
+/mcp/AGENT, /mcp/server/NAME and /mcp/AGENT/server/NAME.
 
 Examples:
   toolrack serve                                  all servers, as one MCP server for an agent
@@ -664,7 +727,7 @@ pub(crate) const COMMAND_GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Daemon", &["daemon", "serve", "dashboard", "history"]),
-    ("Logins and secrets", &["login", "logout", "secret"]),
+    ("Logins and secrets", &["login", "logout", "secret", "key"]),
     ("Config", &["import", "config", "doctor"]),
     ("More", &["completion", "demo"]),
 ];

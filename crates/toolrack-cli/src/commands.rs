@@ -12,6 +12,7 @@ pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod import;
+pub(crate) mod keys;
 pub(crate) mod lifecycle;
 pub(crate) mod logs;
 pub(crate) mod resources;
@@ -71,6 +72,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<(), CliError> {
         Command::Login(options) => Box::pin(credentials::login(options, context)),
         Command::Logout(options) => Box::pin(credentials::logout(options.server, context)),
         Command::Secret(action) => Box::pin(credentials::secret(action, context)),
+        Command::Key(action) => Box::pin(keys::key(action, context)),
         Command::Import(options) => Box::pin(import::import(options, context)),
         Command::Config(action) => Box::pin(ready(config::config(action, context))),
         Command::Doctor { server } => Box::pin(doctor::doctor(server, context)),

@@ -291,6 +291,12 @@ impl From<DaemonError> for CliError {
             DaemonError::AlreadyRunning { .. } => {
                 Some("use the running daemon, or stop it with `toolrack daemon stop`".to_owned())
             }
+            DaemonError::Listen { other_user: Some(_), .. } => Some(
+                "choose another port with `toolrack daemon start --listen 127.0.0.1:0` (0 picks a free port) or \
+                 with `TOOLRACK_LISTEN`; clients that are configured for this port send their keys to that \
+                 program, so replace each one with `toolrack key rotate NAME`"
+                    .to_owned(),
+            ),
             DaemonError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Some(
                 "another program uses this port; choose another one with `toolrack daemon start --listen \
                  127.0.0.1:0` (0 picks a free port) or with `TOOLRACK_LISTEN`"

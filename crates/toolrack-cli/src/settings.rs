@@ -113,6 +113,8 @@ pub(crate) enum Variable {
     ToolrackNoAutostart,
     /// address that a daemon listens on, like `toolrack daemon start --listen`
     ToolrackListen,
+    /// key for `toolrack key check`
+    ToolrackKey,
     /// base directory of `toolrack/toolrack.toml` [default: `~/.config`]
     XdgConfigHome,
     /// base directory of the data in `toolrack/` [default: `~/.local/share`, or `~/Library/Application Support` on macOS]

@@ -1,17 +1,23 @@
-//! Access control: `Host`, `Origin` and token checks on the request head, before anything else reads the request.
+//! Access control: `Host`, `Origin`, token and key checks on the request head, before anything else reads the request.
 //!
 //! Any web page can make a browser send requests to localhost. A request over TCP must therefore name this daemon
-//! (`Host`), must not come from another site (`Origin`, `Sec-Fetch-Site`), and must carry a token that no page knows.
+//! (`Host`), must not come from another site (`Origin`, `Sec-Fetch-Site`), and must carry a token or key that no page
+//! knows. The token of a browser and an `admin` key may use everything, any other key only the MCP endpoints of its
+//! scope; which endpoint a path names is known after routing, so `mcp_endpoints` decides that with [`Principal`].
+//!
 //! A request over the Unix socket comes from a process of the same user, which the kernel has verified.
 //!
 //! **Invariant:** fail closed: a request that is not known to be harmless is refused.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use http::request::Parts;
 use toolrack_gateway::{ForbiddenHeader, check_host_and_origin, single_value};
 
+use crate::active_keys::{ActiveKey, ActiveKeys};
+use crate::keys::KeyScope;
 use crate::tokens::Tokens;
 
 /// Browsers send these headers with every request, and scripts cannot change them.
@@ -28,8 +34,49 @@ pub(crate) enum ListenerKind {
     Tcp(SocketAddr),
 }
 
+/// On whose behalf a request is made.
+#[derive(Debug, Clone)]
+pub(crate) enum Principal {
+    /// The user of the daemon, verified by the kernel.
+    User,
+    /// No one in particular: the route is public.
+    Anyone,
+    /// A browser tab that the user has logged in.
+    Browser,
+    /// A client with a key.
+    Key(Arc<ActiveKey>),
+}
+
+impl Principal {
+    /// The key of the request.
+    pub(crate) fn key(&self) -> Option<&Arc<ActiveKey>> {
+        match self {
+            Self::Key(key) => Some(key),
+            Self::User | Self::Anyone | Self::Browser => None,
+        }
+    }
+
+    /// Checks whether the MCP endpoint of an agent, or of one of its servers, may be used.
+    pub(crate) fn check_endpoint(
+        &self,
+        agent: Option<&str>,
+        server: Option<&str>,
+    ) -> Result<(), AccessDenied> {
+        let is_allowed = match self {
+            Self::User | Self::Browser => true,
+            Self::Anyone => false,
+            Self::Key(key) => key.scope.allows(agent, server),
+        };
+        let scope = || {
+            let (agent, server) = (agent.map(str::to_owned), server.map(str::to_owned));
+            KeyScope::Agent { agent, server }
+        };
+        if is_allowed { Ok(()) } else { Err(AccessDenied::Scope { needed: scope() }) }
+    }
+}
+
 /// Why a request is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AccessDenied {
     /// `Host` does not name this daemon.
     Host,
@@ -37,16 +84,21 @@ pub(crate) enum AccessDenied {
     Origin,
     /// The request has no token.
     MissingToken,
-    /// The token is invalid.
+    /// The token or key is invalid.
     InvalidToken,
+    /// The key is valid, but not for this.
+    Scope {
+        /// A scope that would do.
+        needed: KeyScope,
+    },
 }
 
-/// Whether a route needs no token: the dashboard's static files, its login and the liveness probe.
+/// Whether a route needs no token: the dashboard's static files, its login, the proof and the liveness probe.
 fn is_public(method: &http::Method, path: &str) -> bool {
     let is_read = method == http::Method::GET || method == http::Method::HEAD;
     match path {
         "/healthz" => is_read,
-        "/api/login" => method == http::Method::POST,
+        "/api/login" | "/api/proof" => method == http::Method::POST,
         // An exact match against the list of files: a pattern could let `/api/..` through.
         path => is_read && crate::assets::is_asset(path),
     }
@@ -57,8 +109,9 @@ pub(crate) fn check(
     listener: ListenerKind,
     head: &Parts,
     tokens: &Tokens,
-) -> Result<(), AccessDenied> {
-    let ListenerKind::Tcp(own) = listener else { return Ok(()) };
+    keys: &ActiveKeys,
+) -> Result<Principal, AccessDenied> {
+    let ListenerKind::Tcp(own) = listener else { return Ok(Principal::User) };
     // Before the token: a page behind DNS rebinding is refused in the same way with or without one.
     check_host_and_origin(head, Some(own.port())).map_err(|forbidden| match forbidden {
         ForbiddenHeader::Host => AccessDenied::Host,
@@ -66,9 +119,16 @@ pub(crate) fn check(
     })?;
     check_fetch_site(head)?;
     if is_public(&head.method, head.uri.path()) {
-        return Ok(());
+        return Ok(Principal::Anyone);
     }
-    check_token(&head.headers, tokens)
+    let principal = authenticate(&head.headers, tokens, keys)?;
+    let path = head.uri.path();
+    match principal.key().map(|key| &key.scope) {
+        Some(KeyScope::Agent { .. }) if path != "/mcp" && !path.starts_with("/mcp/") => {
+            Err(AccessDenied::Scope { needed: KeyScope::Admin })
+        }
+        _ => Ok(principal),
+    }
 }
 
 fn check_fetch_site(head: &Parts) -> Result<(), AccessDenied> {
@@ -92,37 +152,50 @@ fn is_dashboard_navigation(head: &Parts) -> bool {
         && has(SEC_FETCH_DEST, "document")
 }
 
-fn check_token(headers: &HeaderMap, tokens: &Tokens) -> Result<(), AccessDenied> {
+fn authenticate(
+    headers: &HeaderMap,
+    tokens: &Tokens,
+    keys: &ActiveKeys,
+) -> Result<Principal, AccessDenied> {
     if !headers.contains_key(AUTHORIZATION) {
         return Err(AccessDenied::MissingToken);
     }
     let value = single_value(headers, &AUTHORIZATION).and_then(|value| value.split_once(' '));
     // RFC 9110 §11.1: the scheme is case-insensitive.
-    match value.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) {
-        Some((_, token)) if tokens.is_valid(token.trim()) => Ok(()),
-        _ => Err(AccessDenied::InvalidToken),
+    let value = value.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let Some(token) = value.map(|(_, token)| token.trim()) else {
+        return Err(AccessDenied::InvalidToken);
+    };
+    if tokens.is_valid(token) {
+        return Ok(Principal::Browser);
     }
+    keys.find(token).map(Principal::Key).ok_or(AccessDenied::InvalidToken)
 }
 
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use toolrack_service::Home;
 
     use super::*;
+    use crate::keys::KeyFile;
 
     const OWN: &str = "127.0.0.1:7000";
 
     #[track_caller]
     fn check_request(uri: &str, headers: &[(&str, &str)], expected: Result<(), AccessDenied>) {
         let tokens = Tokens::for_test("right");
+        let dir = tempfile::tempdir().unwrap();
+        let keys = ActiveKeys::new(KeyFile::new(&Home::in_dir(dir.path()))).unwrap();
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
         let listener = ListenerKind::Tcp(OWN.parse().unwrap());
-        assert_eq!(check(listener, &head, &tokens), expected, "{uri} {headers:?}");
-        assert_eq!(check(ListenerKind::Unix, &head, &tokens), Ok(()));
+        let found = check(listener, &head, &tokens, &keys).map(|_principal| ());
+        assert_eq!(found, expected, "{uri} {headers:?}");
+        assert!(matches!(check(ListenerKind::Unix, &head, &tokens, &keys), Ok(Principal::User)));
     }
 
     #[test]

@@ -17,18 +17,20 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_platform::unix_time_ms;
+use toolrack_platform::{tcp_listener_user, unix_time_ms};
 use toolrack_service::{Home, ServiceError, ServiceOptions};
 
 use crate::access_control::ListenerKind;
+use crate::active_keys::ActiveKeys;
 use crate::event_log::ApiEvent;
 use crate::event_recorder::EventRecorder;
 use crate::history::{History, HistoryOptions};
 use crate::http_server;
 use crate::instance_lock::{DaemonInfo, InstanceLock, file_error};
+use crate::keys::KeyFile;
 use crate::mcp_endpoints::{EndpointSet, Endpoints};
 use crate::routes::{self, App, AppState};
-use crate::tokens::{Token, Tokens};
+use crate::tokens::Token;
 
 /// Default TCP address. The port is fixed so that client configs can name it.
 pub const DEFAULT_ADDR: SocketAddr =
@@ -105,7 +107,7 @@ impl Daemon {
             Some(addr) if !addr.ip().is_loopback() => return Err(DaemonError::NotLoopback(addr)),
             Some(addr) => {
                 let bound = TcpListener::bind(addr).await;
-                Some(bound.map_err(|source| DaemonError::Listen { addr, source })?)
+                Some(bound.map_err(|source| DaemonError::listen(addr, source))?)
             }
             None => None,
         };
@@ -113,13 +115,18 @@ impl Daemon {
         // Both sockets before any server starts: a taken port must not start and stop
         // all servers first.
         let unix = bind_unix(&instance.socket())?;
-        let tokens = Tokens::new(instance.token()?);
+        let keys = ActiveKeys::new(KeyFile::new(&home))?;
         let history_file = home.history_file();
         let history = History::open(&history_file, options.history)
             .map_err(|source| file_error("open", &history_file, source))?;
         let own = EndpointSet::open(home.clone(), options.service.clone(), None).await;
         let own = own.map_err(DaemonError::Service)?;
         let agent = own.service.agent().map(str::to_owned);
+        instance.convert_token(&keys.file, agent.as_deref());
+        if let (_, Err(error)) = keys.reload() {
+            // The socket and the dashboard work without keys.
+            tracing::error!(%error, hint = error.hint(), "no key is valid");
+        }
         let config = home.config_file();
         let config = std::path::absolute(config).unwrap_or_else(|_error| config.to_owned());
         // Distinguishes this run from earlier ones in call and event ids.
@@ -140,7 +147,7 @@ impl Daemon {
             config,
             agent,
         };
-        let app = Arc::new(AppState::new(endpoints, tokens, info));
+        let app = Arc::new(AppState::new(endpoints, keys, info));
         let daemon = Self { app, drain: options.drain, instance };
         daemon.serve(unix, tcp);
         // Last: a client that reads the lock file may connect at once.
@@ -166,11 +173,6 @@ impl Daemon {
     /// The TCP address, if the daemon listens on one.
     pub fn addr(&self) -> Option<SocketAddr> {
         self.app.info.addr
-    }
-
-    /// The API token for TCP.
-    pub fn token(&self) -> &Token {
-        &self.app.tokens.primary
     }
 
     /// The path of the Unix socket.
@@ -287,10 +289,12 @@ pub enum DaemonError {
         source: io::Error,
     },
     /// The TCP address cannot be bound.
-    #[error("cannot listen on {addr}")]
+    #[error("cannot listen on {addr}{}", .other_user.map(|user| format!(", where a program of another user (uid {user}) listens")).unwrap_or_default())]
     Listen {
         /// The address.
         addr: SocketAddr,
+        /// The user id of the program that listens there, if it is not that of the daemon.
+        other_user: Option<u32>,
         /// The IO error.
         source: io::Error,
     },
@@ -303,6 +307,13 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
+    fn listen(addr: SocketAddr, source: io::Error) -> Self {
+        let own = rustix::process::geteuid().as_raw();
+        let in_use = source.kind() == io::ErrorKind::AddrInUse;
+        let user = in_use.then(|| tcp_listener_user(addr)).flatten();
+        Self::Listen { addr, other_user: user.filter(|user| *user != own), source }
+    }
+
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -311,6 +322,11 @@ impl DaemonError {
             Self::File { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
                 Some("set `TOOLRACK_HOME` to a directory with a shorter path".to_owned())
             }
+            Self::Listen { other_user: Some(_), .. } => Some(
+                "choose another port (0 picks a free one); clients that are configured for this port send their \
+                 keys to that program, so rotate the keys"
+                    .to_owned(),
+            ),
             Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Some(
                 "another program uses this port; choose another one (0 picks a free port)"
                     .to_owned(),

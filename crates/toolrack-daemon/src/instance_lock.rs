@@ -21,13 +21,14 @@ use toolrack_platform::{ensure_private_dir, private_options};
 use toolrack_service::Home;
 
 use crate::daemon::DaemonError;
+use crate::keys::KeyFile;
 use crate::tokens::{Token, remove_file, remove_stale_login_files};
 
 /// File name of the Unix socket in the run directory.
 const SOCKET_FILE: &str = "daemon.sock";
-/// File name of the API token in the run directory.
+/// File name of the token that earlier versions kept in the run directory. It could be used for everything.
 const TOKEN_FILE: &str = "daemon.token";
-/// Maximum size of the lock file and the token file.
+/// Maximum size of the lock file and the old token file.
 const MAX_FILE_BYTES: u64 = 16 << 10;
 /// The longest socket path that every system accepts (`sun_path` has 104 bytes on some).
 const MAX_SOCKET_PATH: usize = 100;
@@ -115,22 +116,31 @@ impl InstanceLock {
         self.home.run_dir().join(SOCKET_FILE)
     }
 
-    /// Reads the API token, or creates one. It stays the same across restarts, because client configs contain it;
-    /// removing the file replaces it.
-    pub(crate) fn token(&self) -> Result<Token, DaemonError> {
-        let path = token_file(&self.home);
-        let error = |source| file_error("use", &path, source);
-        let file = open_private(&path).map_err(error)?;
+    /// Turns the token of an earlier version, which could be used for everything, into a key for the servers of
+    /// `agent`, so that configured MCP clients keep working. Removes its file.
+    pub(crate) fn convert_token(&self, keys: &KeyFile, agent: Option<&str>) {
+        let path = self.home.run_dir().join(TOKEN_FILE);
         let mut text = Vec::new();
-        (&file).take(MAX_FILE_BYTES).read_to_end(&mut text).map_err(error)?;
-        if let Some(token) = Token::parse(&text) {
-            return Ok(token);
+        let read = private_options().read(true).open(&path);
+        let read = read.and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut text));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => tracing::warn!(%error, "cannot read the token of an earlier version"),
+            Ok(_) => {}
         }
-        let token = Token::random()?;
-        let written = rewrite(&file, token.reveal().as_bytes());
-        // On disk before the first client copies it into its config.
-        written.and_then(|()| file.sync_all()).map_err(error)?;
-        Ok(token)
+        let converted = Token::parse(&text).map(|token| keys.add_legacy(token.reveal(), agent));
+        match converted {
+            Some(Ok(name)) => tracing::warn!(
+                "the token of an earlier version is now the key `{name}`, for `/mcp` only; other programs may have \
+                 seen it: replace it with `toolrack key rotate {name}`"
+            ),
+            // The file goes all the same: a token that no longer works must not look as if it did.
+            Some(Err(error)) => {
+                tracing::warn!(%error, "the token of an earlier version is no longer valid");
+            }
+            None => {}
+        }
+        remove_file(&path);
     }
 
     /// Writes the info of this daemon into the lock file.
@@ -152,11 +162,6 @@ impl Drop for InstanceLock {
         self.lock.set_len(0).unwrap_or_default();
         self.remove_stale_files();
     }
-}
-
-/// The file with the API token of a home's daemon.
-pub fn token_file(home: &Home) -> PathBuf {
-    home.run_dir().join(TOKEN_FILE)
 }
 
 /// Takes the exclusive lock. A lock without info is held by a reader (`DaemonInfo::find`) or by a daemon that is
@@ -199,10 +204,11 @@ pub(crate) fn file_error(action: &'static str, path: &Path, source: io::Error) -
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, OpenOptions};
+    use std::fs;
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
+    use crate::keys::{ApiKey, KeyScope};
 
     fn sample_info(instance: &InstanceLock) -> DaemonInfo {
         let socket = instance.socket();
@@ -236,9 +242,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::in_dir(dir.path());
         let instance = InstanceLock::acquire(&home).unwrap();
-        instance.token().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-        assert_eq!((mode(&home.run_dir()), mode(&token_file(&home))), (0o700, 0o600));
+        assert_eq!(mode(&home.run_dir()), 0o700);
         drop(instance);
         // The state after a kill, with a directory that other users can enter.
         File::create(home.run_dir().join(SOCKET_FILE)).unwrap();
@@ -249,18 +254,25 @@ mod tests {
     }
 
     #[test]
-    fn token_is_kept_until_its_file_is_removed_or_damaged() {
+    fn token_of_an_earlier_version_becomes_a_key_of_one_agent() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::in_dir(dir.path());
-        let token = || InstanceLock::acquire(&home).unwrap().token().unwrap().reveal().to_owned();
-        let (first, second) = (token(), token());
-        assert_eq!(first, second);
-        OpenOptions::new().append(true).open(token_file(&home)).unwrap().write_all(b"0").unwrap();
-        let third = token();
-        fs::remove_file(token_file(&home)).unwrap();
-        let fourth = token();
-        assert!(first != third && third != fourth && third == third.to_lowercase());
-        assert_eq!(fs::read_to_string(token_file(&home)).unwrap(), fourth);
+        let (keys, instance) = (KeyFile::new(&home), InstanceLock::acquire(&home).unwrap());
+        let path = home.run_dir().join(TOKEN_FILE);
+        let convert = |text: &str| {
+            toolrack_platform::replace(&path, text.as_bytes()).unwrap();
+            instance.convert_token(&keys, Some("work"));
+            assert!(!path.exists());
+        };
+        convert("not a token");
+        instance.convert_token(&keys, None);
+        assert!(keys.list().unwrap().is_empty());
+        let token = Token::random().unwrap();
+        convert(&format!("{}\n", token.reveal()));
+        let [entry] = keys.list().unwrap().try_into().unwrap();
+        let scope = KeyScope::Agent { agent: Some("work".to_owned()), server: None };
+        assert_eq!((entry.name.as_str(), &entry.scope, entry.legacy), ("legacy", &scope, true));
+        assert_eq!(entry.hash().id(), ApiKey::from_text(token.reveal()).hash().id());
     }
 
     #[test]

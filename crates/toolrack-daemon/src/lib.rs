@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! Programs of the same user connect over a Unix socket, browsers and MCP clients over TCP with a token. All work goes
+//! Programs of the same user connect over a Unix socket, browsers and MCP clients over TCP with a token or key. All work goes
 //! through [`LocalService`](toolrack_service::LocalService).
 //!
 //! | module | content |
@@ -21,8 +21,10 @@
 //! | `daemon` | [`Daemon`]: startup, signals, shutdown order; [`DaemonOptions`], [`DaemonError`] |
 //! | `instance_lock` | one daemon per home; [`DaemonInfo`], by which clients find it |
 //! | `http_server` | accept loop, connection limit, graceful shutdown |
-//! | `access_control` | `Host`, `Origin` and token checks |
-//! | `tokens` | API tokens, login codes, the login file for browsers |
+//! | `access_control` | `Host`, `Origin`, token and key checks |
+//! | `tokens` | browser tokens, login codes, the login file for browsers |
+//! | `keys` | keys of clients over TCP: [`KeyFile`], [`KeyScope`], proofs |
+//! | `active_keys` | the keys of the running daemon; reload and revocation |
 //! | `routes` | routes of the API, their shared state (`AppState`), middleware; one module per group of routes |
 //! | `extract` | JSON bodies and query parameters with limits |
 //! | `problem` | error responses |
@@ -51,6 +53,7 @@
 #![warn(missing_docs)]
 
 mod access_control;
+mod active_keys;
 mod assets;
 mod daemon;
 mod event_log;
@@ -59,6 +62,7 @@ mod extract;
 mod history;
 mod http_server;
 mod instance_lock;
+mod keys;
 mod mcp_endpoints;
 mod metrics;
 mod openapi;
@@ -68,8 +72,8 @@ mod tokens;
 
 pub use daemon::{DEFAULT_ADDR, Daemon, DaemonError, DaemonOptions, ShutdownKind};
 pub use history::{CallRecord, HistoryOptions, HistoryQuery, read_call, read_history};
-pub use instance_lock::{DaemonInfo, token_file};
-pub use tokens::Token;
+pub use instance_lock::DaemonInfo;
+pub use keys::{ApiKey, KeyEntry, KeyError, KeyFile, KeyHash, KeyScope, MAX_KEYS};
 
 /// The `OpenAPI` document, as served at `/api/openapi.json`.
 pub fn openapi() -> serde_json::Value {

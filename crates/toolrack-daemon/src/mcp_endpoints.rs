@@ -1,4 +1,5 @@
-//! MCP endpoints under `/mcp`: one gateway for all servers, one per server and one per agent, created on first use.
+//! MCP endpoints under `/mcp`: one gateway for all servers, one per server, the same for each agent, created on first
+//! use.
 //!
 //! The servers of another agent run as processes of their own, because an agent may override a server of the default
 //! list. These routes are not part of the API, so the `OpenAPI` document does not contain them.
@@ -10,11 +11,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use axum::routing::any;
+use axum::{Extension, Router};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -27,6 +28,8 @@ use toolrack_service::{
     WatchConfig,
 };
 
+use crate::access_control::Principal;
+use crate::active_keys::ActiveKey;
 use crate::event_recorder::EventRecorder;
 use crate::problem::Problem;
 use crate::routes::App;
@@ -116,9 +119,13 @@ fn gateway(
 }
 
 impl Endpoints {
-    /// The endpoint of an agent. Starts its servers on first use.
-    async fn agent(&self, id: &str) -> Result<HttpGateway, Problem> {
-        self.with_agent(Some(id), |endpoints| endpoints.all.clone()).await
+    /// The endpoint of an agent, or of one of its servers. Starts its servers on first use.
+    async fn agent(&self, id: &str, server: Option<&str>) -> Result<HttpGateway, Problem> {
+        let select = |endpoints: &EndpointSet| match server {
+            Some(server) => endpoints.server(server),
+            None => Ok(endpoints.all.clone()),
+        };
+        self.with_agent(Some(id), select).await?
     }
 
     /// The service of an agent, or of the daemon itself. Starts the agent's servers on first use.
@@ -186,11 +193,20 @@ impl Endpoints {
         self.agents.lock().values().cloned().collect()
     }
 
-    /// Ends long-lived streams, so that connections can finish.
-    pub(crate) fn drain(&self) {
+    fn for_each(&self, act: impl Fn(&HttpGateway)) {
         let cells = self.agent_cells();
         let sets = cells.iter().filter_map(|cell| cell.get()).chain([&self.own]);
-        sets.flat_map(EndpointSet::endpoints).for_each(|endpoint| endpoint.drain());
+        sets.flat_map(EndpointSet::endpoints).for_each(|endpoint| act(&endpoint));
+    }
+
+    /// Ends long-lived streams, so that connections can finish.
+    pub(crate) fn drain(&self) {
+        self.for_each(HttpGateway::drain);
+    }
+
+    /// Ends the sessions that were opened with a key.
+    pub(crate) fn close_sessions_of(&self, key: &ActiveKey) {
+        self.for_each(|endpoint| endpoint.close_sessions_of(&key.id));
     }
 
     /// Ends all sessions and stops all servers.
@@ -212,6 +228,7 @@ pub(crate) fn routes() -> Router<App> {
         .route("/mcp", any(handle))
         .route("/mcp/{agent}", any(handle))
         .route("/mcp/server/{server}", any(handle))
+        .route("/mcp/{agent}/server/{server}", any(handle))
 }
 
 /// The endpoint that a path names: of an agent, of a server, or of all servers.
@@ -223,15 +240,20 @@ struct EndpointPath {
 
 async fn handle(
     State(app): State<App>,
+    Extension(principal): Extension<Principal>,
     Path(path): Path<EndpointPath>,
     request: Request,
 ) -> Result<Response, Problem> {
     app.check_running()?;
-    let endpoint = match (&path.agent, &path.server) {
-        (Some(agent), _) => app.endpoints.agent(agent).await?,
+    let (agent, server) = (path.agent.as_deref(), path.server.as_deref());
+    // Before the endpoint is looked up, which may start servers and tells which ones there are.
+    principal.check_endpoint(agent.or(app.endpoints.own.service.agent()), server)?;
+    let endpoint = match (agent, server) {
+        (Some(agent), server) => app.endpoints.agent(agent, server).await?,
         (None, Some(server)) => app.endpoints.own.server(server)?,
         (None, None) => app.endpoints.own.all.clone(),
     };
+    let owner = principal.key().map(|key| key.id.as_str());
     // The access control of the daemon has checked the request.
-    Ok(endpoint.handle_checked(request).await.map(Body::new))
+    Ok(endpoint.handle_checked(request, owner).await.map(Body::new))
 }

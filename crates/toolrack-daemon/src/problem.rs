@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use crate::access_control::AccessDenied;
 use crate::event_log::delivery_name;
+use crate::keys::{KeyError, KeyScope};
 
 /// An error response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -130,13 +131,21 @@ impl From<rusqlite::Error> for Problem {
     }
 }
 
+impl From<KeyError> for Problem {
+    fn from(error: KeyError) -> Self {
+        tracing::error!(%error, "no key is valid");
+        let detail = ErrorDetail::new(ErrorCode::Internal, format!("no key is valid: {error}"));
+        detail.with_hint(error.hint()).into()
+    }
+}
+
 impl From<AccessDenied> for Problem {
     fn from(denied: AccessDenied) -> Self {
         let forbidden = |message: &str, hint: &str| {
             ErrorDetail::new(ErrorCode::Denied, message).with_hint(hint).into()
         };
         let unauthorized = |message: &str| {
-            let hint = "send `Authorization: Bearer …` with the token from `run/daemon.token`, or open the \
+            let hint = "send `Authorization: Bearer …` with a key from `toolrack key create NAME`, or open the \
                         dashboard with `toolrack dashboard`";
             let detail = ErrorDetail::new(ErrorCode::Unauthorized, message).with_hint(hint);
             Self { status: StatusCode::UNAUTHORIZED, ..detail.into() }
@@ -152,6 +161,17 @@ impl From<AccessDenied> for Problem {
             ),
             AccessDenied::MissingToken => unauthorized("authentication required"),
             AccessDenied::InvalidToken => unauthorized("invalid token"),
+            AccessDenied::Scope { needed: KeyScope::Admin } => forbidden(
+                "this key may only be used for MCP; this route requires the scope `admin`",
+                "use the Unix socket, the dashboard, or a key from `toolrack key create NAME --admin`",
+            ),
+            AccessDenied::Scope { needed } => forbidden(
+                &format!(
+                    "this key is not for this MCP endpoint, which requires a key for {needed}"
+                ),
+                "list keys and their scopes with `toolrack key list`, and make one for this endpoint with `toolrack \
+                 key create`",
+            ),
         }
     }
 }

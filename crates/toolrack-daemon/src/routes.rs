@@ -3,16 +3,19 @@
 mod calls;
 mod config;
 mod daemon;
+mod keys;
 mod servers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json, Router};
+use futures_util::StreamExt as _;
 use http::header::{self, HeaderName};
 use http::{HeaderValue, StatusCode};
 use parking_lot::Mutex;
@@ -30,12 +33,14 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use crate::access_control::{self, ListenerKind};
+use crate::access_control::{self, AccessDenied, ListenerKind};
+use crate::active_keys::{ActiveKey, ActiveKeys};
 use crate::assets;
 use crate::event_recorder::EventRecorder;
 use crate::extract::{MAX_BODY_BYTES, body_too_large};
 use crate::http_server::Shutdown;
 use crate::instance_lock::DaemonInfo;
+use crate::keys::KeyError;
 use crate::mcp_endpoints::{self, Endpoints};
 use crate::openapi::add_error_responses;
 use crate::problem::Problem;
@@ -77,6 +82,7 @@ pub(crate) struct AppState {
     pub(crate) recorder: Arc<EventRecorder>,
     pub(crate) endpoints: Endpoints,
     pub(crate) tokens: Tokens,
+    pub(crate) keys: ActiveKeys,
     pub(crate) info: DaemonInfo,
     pub(crate) started_ms: u64,
     pub(crate) event_streams: Arc<Semaphore>,
@@ -98,12 +104,13 @@ pub(crate) struct CancellableCall {
 }
 
 impl AppState {
-    pub(crate) fn new(endpoints: Endpoints, tokens: Tokens, info: DaemonInfo) -> Self {
+    pub(crate) fn new(endpoints: Endpoints, keys: ActiveKeys, info: DaemonInfo) -> Self {
         Self {
             service: Arc::clone(&endpoints.own.service),
             recorder: Arc::clone(&endpoints.recorder),
             endpoints,
-            tokens,
+            tokens: Tokens::default(),
+            keys,
             info,
             started_ms: unix_time_ms(),
             event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
@@ -120,6 +127,16 @@ impl AppState {
             return Err(Problem::unavailable("the daemon is shutting down"));
         }
         Ok(())
+    }
+
+    /// Reads the keys again, and ends the sessions of those that are no longer valid. Returns the number of valid keys
+    /// and of revoked ones. Waits for the disk.
+    pub(crate) fn reload_keys(&self) -> Result<(usize, usize), KeyError> {
+        let (removed, n_keys) = self.keys.reload();
+        for key in &removed {
+            self.endpoints.close_sessions_of(key);
+        }
+        Ok((n_keys?, removed.len()))
     }
 
     /// Registers a call, so that `cancel_call` can find it.
@@ -168,7 +185,7 @@ pub(crate) fn unknown_server() -> Problem {
 fn api() -> (Router<App>, OpenApi) {
     let info = InfoBuilder::new()
         .title("Toolrack")
-        .description(Some("Control API of the Toolrack daemon. Over TCP, every route except `/healthz` and `/api/login` requires `Authorization: Bearer …`."))
+        .description(Some("Control API of the Toolrack daemon. Over TCP, every route except `/healthz`, `/api/login` and `/api/proof` requires `Authorization: Bearer …` with the token of a browser or an `admin` key."))
         .version(env!("CARGO_PKG_VERSION"))
         .build();
     OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info).build())
@@ -198,6 +215,8 @@ fn api() -> (Router<App>, OpenApi) {
         .routes(routes!(daemon::create_login_link))
         .routes(routes!(daemon::create_login_file))
         .routes(routes!(daemon::login))
+        .routes(routes!(keys::reload))
+        .routes(routes!(keys::prove))
         .routes(routes!(daemon::openapi))
         .routes(routes!(daemon::healthz))
         .routes(routes!(daemon::readyz))
@@ -246,20 +265,30 @@ async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     let path = head.uri.path();
     let is_api = path.starts_with("/api/");
     // Calls end by the timeout of their server, and the gateway has timeouts of its own.
     let has_own_timeout = path == "/api/calls" || path == "/mcp" || path.starts_with("/mcp/");
-    let access = access_control::check(listener, &head, &app.tokens);
-    // Nothing runs before the access is granted: a future starts when it is awaited.
-    let response = next.run(Request::from_parts(head, body));
-    let mut response = match access {
+    let mut response = match access_control::check(listener, &head, &app.tokens, &app.keys) {
         Err(denied) => Problem::from(denied).into_response(),
-        Ok(()) if has_own_timeout => response.await,
-        Ok(()) => timeout(REQUEST_TIMEOUT, response).await.unwrap_or_else(|_elapsed| {
-            Problem::unavailable("the request timed out").into_response()
-        }),
+        Ok(principal) => {
+            let key = principal.key().cloned();
+            head.extensions.insert(principal);
+            let response = next.run(Request::from_parts(head, body));
+            let response = async {
+                if has_own_timeout {
+                    return response.await;
+                }
+                timeout(REQUEST_TIMEOUT, response).await.unwrap_or_else(|_elapsed| {
+                    Problem::unavailable("the request timed out").into_response()
+                })
+            };
+            match key {
+                Some(key) => until_revoked(&app, &key, response).await,
+                None => response.await,
+            }
+        }
     };
     if is_api && response.status() == StatusCode::PAYLOAD_TOO_LARGE {
         // The body limit layer responds with plain text.
@@ -270,4 +299,22 @@ async fn guard(
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
+}
+
+/// The response to a request with a key. It ends if the key is revoked meanwhile.
+async fn until_revoked(
+    app: &App,
+    key: &ActiveKey,
+    response: impl Future<Output = Response>,
+) -> Response {
+    keys::record_use(app, key);
+    let Some(response) = key.revoked.run_until_cancelled(response).await else {
+        return Problem::from(AccessDenied::InvalidToken).into_response();
+    };
+    let has_length = response.body().size_hint().exact().is_some();
+    if has_length {
+        return response;
+    }
+    let revoked = key.revoked.clone().cancelled_owned();
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(revoked)))
 }

@@ -1,6 +1,7 @@
-//! API tokens, one-time login codes and the login file for browsers.
+//! Browser tokens, one-time login codes and the login file for browsers.
 //!
-//! Programs of the user read one token from a file. A browser tab gets its own token in exchange for a one-time code.
+//! A browser tab gets its own token in exchange for a one-time code. Tokens are in memory only and end with the daemon,
+//! so a token that a page sends to another program on the same port later is useless.
 //! The code stands in the URL fragment, which browsers do not send to servers, and is valid for 60 seconds, so that a
 //! code in the browser's history is useless.
 //!
@@ -26,6 +27,7 @@ use toolrack_platform::private_options;
 use uuid::Uuid;
 
 use crate::daemon::DaemonError;
+use crate::keys::{decode_hex, encode_hex};
 
 /// Lifetime of a login code.
 pub(crate) const CODE_TTL: Duration = Duration::from_mins(1);
@@ -38,28 +40,26 @@ const TOKEN_BYTES: usize = 32;
 const LOGIN_FILE_PREFIX: &str = "page-";
 const LOGIN_FILE_SUFFIX: &str = ".html";
 
-/// An API token: 256 random bits as lower-case hexadecimal digits.
+/// A token or code: 256 random bits as lower-case hexadecimal digits.
 #[derive(Clone)]
-pub struct Token(String);
+pub(crate) struct Token(String);
 
 impl Token {
     pub(crate) fn random() -> Result<Self, DaemonError> {
         let mut bytes = [0_u8; TOKEN_BYTES];
         SystemRandom::new().fill(&mut bytes).map_err(|_unspecified| DaemonError::NoRandomness)?;
-        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        Ok(Self(digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()))
+        Ok(Self(encode_hex(&bytes)))
     }
 
-    /// Parses the content of a token file. `None` if it is not exactly one token.
+    /// Parses the token file of an earlier version. `None` if it is not exactly one token.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        let text = text.trim_ascii_end();
-        let is_token = text.len() == 2 * TOKEN_BYTES && text.iter().all(is_digit);
-        is_token.then(|| Self(String::from_utf8_lossy(text).into_owned()))
+        let text = std::str::from_utf8(text).ok()?.trim_end();
+        let bytes = decode_hex(text)?;
+        (bytes.len() == TOKEN_BYTES).then(|| Self(text.to_owned()))
     }
 
     /// The secret value. The name makes every use easy to find.
-    pub fn reveal(&self) -> &str {
+    pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
@@ -74,11 +74,9 @@ impl fmt::Debug for Token {
     }
 }
 
-/// All valid tokens and login codes.
-#[derive(Debug)]
+/// All valid browser tokens and login codes.
+#[derive(Debug, Default)]
 pub(crate) struct Tokens {
-    /// The token from the token file.
-    pub(crate) primary: Token,
     codes: Mutex<VecDeque<LoginCode>>,
     browsers: Mutex<VecDeque<Token>>,
 }
@@ -92,19 +90,15 @@ struct LoginCode {
 }
 
 impl Tokens {
-    pub(crate) fn new(primary: Token) -> Self {
-        Self { primary, codes: Mutex::default(), browsers: Mutex::default() }
-    }
-
     #[cfg(test)]
-    pub(crate) fn for_test(primary: &str) -> Self {
-        Self::new(Token(primary.to_owned()))
+    pub(crate) fn for_test(browser: &str) -> Self {
+        let browsers = VecDeque::from([Token(browser.to_owned())]);
+        Self { browsers: Mutex::new(browsers), ..Self::default() }
     }
 
-    /// Whether a token grants access to the API.
+    /// Whether it is the token of a browser, which may use everything.
     pub(crate) fn is_valid(&self, candidate: &str) -> bool {
-        self.primary.matches(candidate)
-            || self.browsers.lock().iter().any(|token| token.matches(candidate))
+        self.browsers.lock().iter().any(|token| token.matches(candidate))
     }
 
     /// Issues a login code.
@@ -215,13 +209,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn login_code_is_single_use_and_expires() {
-        let tokens = Tokens::new(Token::random().unwrap());
+        let tokens = Tokens::default();
         let now = Instant::now();
         let code = tokens.new_code(now).unwrap();
         assert!(tokens.exchange("", now).unwrap().is_none());
         assert!(!tokens.is_valid(code.reveal()));
         let token = tokens.exchange(code.reveal(), now).unwrap().unwrap();
-        assert!(tokens.is_valid(token.reveal()) && tokens.is_valid(tokens.primary.reveal()));
+        assert!(tokens.is_valid(token.reveal()));
         assert!(tokens.exchange(code.reveal(), now).unwrap().is_none());
         let old = tokens.new_code(now).unwrap();
         assert!(tokens.exchange(old.reveal(), now + CODE_TTL).unwrap().is_none());
@@ -230,7 +224,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn login_file_is_removed_with_its_code() {
         let dir = tempfile::tempdir().unwrap();
-        let tokens = Tokens::new(Token::random().unwrap());
+        let tokens = Tokens::default();
         let now = Instant::now();
         let create = || {
             let code = tokens.new_code(now).unwrap();
@@ -257,7 +251,7 @@ mod tests {
 
     #[tokio::test]
     async fn oldest_browser_token_is_revoked_at_the_limit() {
-        let tokens = Tokens::new(Token::random().unwrap());
+        let tokens = Tokens::default();
         let login = || {
             let code = tokens.new_code(Instant::now()).unwrap();
             tokens.exchange(code.reveal(), Instant::now()).unwrap().unwrap()

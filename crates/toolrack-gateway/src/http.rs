@@ -127,6 +127,11 @@ impl HttpGateway {
         &self.gateway
     }
 
+    /// Closes the legacy sessions of an owner, whose credential is no longer valid.
+    pub fn close_sessions_of(&self, owner: &str) {
+        self.sessions.close_if(|session| session.owner.as_deref() == Some(owner));
+    }
+
     /// Number of legacy sessions.
     pub fn n_sessions(&self) -> usize {
         self.sessions.by_id.lock().len()
@@ -140,7 +145,7 @@ impl HttpGateway {
     pub async fn handle<B: RequestBody>(&self, request: Request<B>) -> HttpResponse {
         let (head, body) = request.into_parts();
         let reason = match check_host_and_origin(&head, None) {
-            Ok(()) => return self.handle_checked(Request::from_parts(head, body)).await,
+            Ok(()) => return self.handle_checked(Request::from_parts(head, body), None).await,
             Err(ForbiddenHeader::Host) => "Invalid Host header",
             Err(ForbiddenHeader::Origin) => "Invalid Origin header",
         };
@@ -150,14 +155,21 @@ impl HttpGateway {
     /// Handles one HTTP request that its caller has checked, at least with
     /// [`check_host_and_origin`](crate::check_host_and_origin).
     ///
+    /// `owner` names the credential of the request, if it has one: a legacy session is found only by requests of the
+    /// owner that opened it.
+    ///
     /// # Cancel safety
     /// As [`handle`](Self::handle).
-    pub async fn handle_checked<B: RequestBody>(&self, request: Request<B>) -> HttpResponse {
+    pub async fn handle_checked<B: RequestBody>(
+        &self,
+        request: Request<B>,
+        owner: Option<&str>,
+    ) -> HttpResponse {
         let (head, body) = request.into_parts();
         let response = match head.method {
-            Method::POST => self.post(&head.headers, body).await,
-            Method::GET => self.sessions.get(&head.headers),
-            Method::DELETE => self.sessions.delete(&head.headers),
+            Method::POST => self.post(&head.headers, body, owner).await,
+            Method::GET => self.sessions.get(&head.headers, owner),
+            Method::DELETE => self.sessions.delete(&head.headers, owner),
             _ => Ok(method_not_allowed("POST, GET, DELETE")),
         };
         response.unwrap_or_else(|(status, error)| error_response(status, None, &error))
@@ -167,6 +179,7 @@ impl HttpGateway {
         &self,
         headers: &HeaderMap,
         body: B,
+        owner: Option<&str>,
     ) -> Result<HttpResponse, Rejection> {
         if !is_json(headers) {
             return Err(rejection(
@@ -183,8 +196,11 @@ impl HttpGateway {
         let incoming = Incoming::parse(&self.read_body(body).await?);
         match classify(headers, &incoming) {
             PostKind::Stateless => self.post_stateless(headers, incoming, accepts).await,
-            PostKind::Initialize => self.sessions.open(incoming).await,
-            PostKind::Session(id) => self.sessions.post(&id, headers, incoming, accepts).await,
+            PostKind::Initialize => self.sessions.open(incoming, owner).await,
+            PostKind::Session(id) => {
+                let session = self.sessions.session(&id, headers, owner)?;
+                Sessions::post(&session, incoming, accepts).await
+            }
             PostKind::MissingSession => Err(rejection(
                 StatusCode::BAD_REQUEST,
                 "Bad Request: Mcp-Session-Id header is required",

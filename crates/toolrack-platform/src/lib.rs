@@ -7,6 +7,7 @@
 //! | `directory` | [`Directory`]: locks, and replacement of a file only if no other program has changed it |
 //! | `wall_clock` | Unix time |
 //! | `process_table` | [`ProcessTable`]: resident memory of process trees |
+//! | `tcp_listeners` | the user whose program listens on a TCP port |
 //! | `root_certificates` | root certificates for TLS |
 //!
 //! **Invariant:** a file appears under its name only when all of its content is on disk.
@@ -21,6 +22,7 @@ mod directory;
 mod private_file;
 mod process_table;
 mod root_certificates;
+mod tcp_listeners;
 mod wall_clock;
 
 pub use directory::{Directory, FileLock, FileMode, FileSnapshot, ReplaceOutcome, Replacement};
@@ -30,4 +32,5 @@ pub use private_file::{
 };
 pub use process_table::{Process, ProcessTable};
 pub use root_certificates::{certificates_from_pem, tls_client_config};
+pub use tcp_listeners::tcp_listener_user;
 pub use wall_clock::unix_time_ms;

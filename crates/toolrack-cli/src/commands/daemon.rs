@@ -13,8 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolrack_daemon::{
-    DEFAULT_ADDR, Daemon as Host, DaemonInfo, DaemonOptions as HostOptions, ShutdownKind,
-    token_file,
+    DEFAULT_ADDR, Daemon as Host, DaemonInfo, DaemonOptions as HostOptions, KeyFile, ShutdownKind,
 };
 use toolrack_platform::unix_time_ms;
 use toolrack_service::{ErrorCode, McpStatus, SharedLookup};
@@ -168,11 +167,12 @@ async fn status(context: &Context) -> Result<(), CliError> {
         servers.iter().filter(|server| matches!(server.state, McpStatus::Running { .. }));
     let (n_running, n_servers) = (n_running.count(), servers.len());
     let DaemonInfo { pid, socket, addr, version, config, agent } = &daemon.running;
+    let n_keys = KeyFile::new(home).list()?.len();
     let url = addr.map(|addr| format!("http://{addr}"));
     let document = json!({
         "state": "running", "pid": pid, "version": version, "url": url,
         "mcp": url.as_ref().map(|url| format!("{url}/mcp")), "socket": socket,
-        "key_file": token_file(home), "started_at": format_utc(about.started_ms),
+        "n_keys": n_keys, "started_at": format_utc(about.started_ms),
         "config": config, "agent": agent, "n_servers": n_servers,
         "n_running_servers": n_running, "n_running_calls": about.n_running_calls,
         "log": log_file(home),
@@ -180,8 +180,8 @@ async fn status(context: &Context) -> Result<(), CliError> {
     let started = format_ago(about.started_ms, unix_time_ms());
     let address = match url {
         Some(url) => format!(
-            "address   {url}\nendpoint  {url}/mcp (requires the token)\ntoken     {}",
-            token_file(home).display()
+            "address   {url}\nendpoint  {url}/mcp (requires a key; see {})",
+            command("key list")
         ),
         None => "address   none (Unix socket only)".to_owned(),
     };

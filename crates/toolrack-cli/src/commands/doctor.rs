@@ -15,13 +15,14 @@ use toolrack_auth::LoginStatus;
 use toolrack_config::{
     Lookup as _, McpServerConfig, ResolvedTransport, VariableSource, interpolate,
 };
+use toolrack_daemon::{KeyEntry, KeyFile};
 use toolrack_manager::ErrorKind;
 use toolrack_service::{ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _};
 use toolrack_stdio::find_program;
 use toolrack_transport::sanitize_line;
 use uuid::Uuid;
 
-use crate::commands::Context;
+use crate::commands::{Context, keys};
 use crate::config_service::{count_servers, find_config, with_service};
 use crate::daemon_client::{self, Status};
 use crate::error::{CliError, ExitCode, command, server_command};
@@ -92,6 +93,7 @@ impl Finding {
 pub(crate) async fn doctor(wanted: Option<String>, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
     let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
+    findings.extend(check_keys(&KeyFile::new(home)));
     let servers = match Servers::configured(Warnings::All, context) {
         Ok(servers) => servers,
         Err(failure) => {
@@ -372,6 +374,26 @@ async fn check_daemon(
             vec![Finding::fail("daemon", failure.exit_code, failure.summary().message, fix)]
         }
     })
+}
+
+/// Keys that should be replaced, or why the keys cannot be read.
+fn check_keys(file: &KeyFile) -> Vec<Finding> {
+    let entries = match file.list() {
+        Ok(entries) => entries,
+        Err(error) => {
+            let failure = CliError::from(error);
+            let (exit_code, detail) = (failure.exit_code, failure.summary().message);
+            let fix = failure.hint().unwrap_or_default().to_owned();
+            return vec![Finding::fail("keys", exit_code, detail, fix)];
+        }
+    };
+    let legacy = entries.iter().filter(|entry| entry.legacy);
+    let warning = |entry: &KeyEntry| Finding {
+        outcome: Outcome::Warning,
+        fix: Some(keys::legacy_fix(entry)),
+        ..Finding::ok("keys", keys::legacy_warning(entry))
+    };
+    legacy.map(warning).collect()
 }
 
 /// Servers without any failed or skipped check.

@@ -13,8 +13,13 @@ use crate::openapi::routes;
 const CANARY: &str = "canary-server";
 
 /// Routes that need no token and hold no data.
-const PUBLIC: [(&str, &str); 4] =
-    [("GET", "/healthz"), ("GET", "/"), ("GET", "/app.js"), ("POST", "/api/login")];
+const PUBLIC: [(&str, &str); 5] = [
+    ("GET", "/healthz"),
+    ("GET", "/"),
+    ("GET", "/app.js"),
+    ("POST", "/api/login"),
+    ("POST", "/api/proof"),
+];
 
 fn all_routes() -> Vec<(String, String)> {
     let mut routes = routes();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolrack_daemon::{Daemon, DaemonOptions};
+use toolrack_daemon::{Daemon, DaemonOptions, KeyFile, KeyScope};
 use toolrack_service::{Home, ServiceOptions};
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Marker, eventually_async, program};
@@ -18,6 +18,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// A temporary home, and a marker in the environment of every process started from it.
 pub(crate) struct Fixture {
     pub(crate) dir: TempDir,
+    /// A key with all rights.
+    pub(crate) admin: String,
     pub(crate) marker: Marker,
 }
 
@@ -30,7 +32,10 @@ pub(crate) struct Client {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), marker: Marker::new() }
+        let dir = tempfile::tempdir().unwrap();
+        let keys = KeyFile::new(&Home::in_dir(dir.path()));
+        let (_, key) = keys.create("test", KeyScope::Admin).unwrap();
+        Self { dir, admin: key.reveal().to_owned(), marker: Marker::new() }
     }
 
     pub(crate) fn home(&self) -> Home {
@@ -39,8 +44,13 @@ impl Fixture {
 
     pub(crate) async fn start(&self) -> (Daemon, Client) {
         let daemon = Daemon::start(self.home(), options()).await.unwrap();
-        let client = Client::for_daemon(&daemon);
+        let client = self.client(&daemon);
         (daemon, client)
+    }
+
+    /// A client with all rights.
+    pub(crate) fn client(&self, daemon: &Daemon) -> Client {
+        Client { addr: daemon.addr().unwrap(), token: self.admin.clone() }
     }
 
     /// The config of a scripted server.
@@ -72,10 +82,6 @@ pub(crate) fn options() -> DaemonOptions {
 }
 
 impl Client {
-    pub(crate) fn for_daemon(daemon: &Daemon) -> Self {
-        Self { addr: daemon.addr().unwrap(), token: daemon.token().reveal().to_owned() }
-    }
-
     /// The bytes of an authorized request.
     pub(crate) fn bytes(&self, method: &str, path: &str, body: Option<&Value>) -> Vec<u8> {
         let (host, bearer) = (self.addr.to_string(), format!("Bearer {}", self.token));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use serde_json::{Value, json};
-use toolrack_daemon::Daemon;
+use toolrack_daemon::{Daemon, KeyFile};
 use toolrack_service::Home;
 use toolrack_testkit::skipped;
 
@@ -73,8 +73,9 @@ async fn full_disk_does_not_affect_calls() {
     };
     let fixture = Fixture::new();
     let home = Home::new(fixture.home().config_file(), disk.0.path());
+    std::fs::copy(KeyFile::new(&fixture.home()).path(), KeyFile::new(&home).path()).unwrap();
     let daemon = Daemon::start(home.clone(), options()).await.unwrap();
-    let client = Client::for_daemon(&daemon);
+    let client = fixture.client(&daemon);
     let echo = call_once(&fixture, &client).await;
     let filler = disk.0.path().join("filler");
     let mut file = std::fs::File::create(&filler).unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio_util::task::TaskTracker;
-use toolrack_daemon::{Daemon, DaemonError, DaemonInfo, DaemonOptions, token_file};
+use toolrack_daemon::{Daemon, DaemonError, DaemonInfo, DaemonOptions};
 use toolrack_testkit::program;
 
 use crate::fixture::{Client, Fixture, LONG, check_problem, eventually, options, request_unix};
@@ -25,7 +25,7 @@ async fn second_daemon_reports_the_running_one() {
     assert_eq!((found.socket.as_path(), found.addr), (daemon.socket(), daemon.addr()));
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!(mode(&fixture.home().run_dir()), 0o700);
-    assert_eq!((mode(daemon.socket()), mode(&token_file(&fixture.home()))), (0o600, 0o600));
+    assert_eq!(mode(daemon.socket()), 0o600);
     assert_eq!(mode(&fixture.home().lock_file()), 0o600);
     fixture.shutdown(daemon).await;
     assert_eq!(DaemonInfo::find(&fixture.home()).unwrap(), None);
@@ -71,7 +71,7 @@ async fn shutdown_drains_running_calls_and_refuses_new_ones() {
     let fixture = Fixture::new();
     let slow_drain = DaemonOptions { drain: LONG, ..options() };
     let daemon = Daemon::start(fixture.home(), slow_drain).await.unwrap();
-    let client = Client::for_daemon(&daemon);
+    let client = fixture.client(&daemon);
     client.add(&fixture.scripted("one", &[])).await;
     let caller = client.clone();
     let sleep = json!({ "tool": "one_sleep", "arguments": { "ms": 3000 } });
@@ -106,7 +106,7 @@ async fn call_longer_than_the_drain_time_is_aborted() {
     let fixture = Fixture::new();
     let drain = Duration::from_millis(200);
     let daemon = Daemon::start(fixture.home(), DaemonOptions { drain, ..options() }).await.unwrap();
-    let client = Client::for_daemon(&daemon);
+    let client = fixture.client(&daemon);
     client.add(&fixture.scripted("one", &[])).await;
     let bytes = client.bytes(
         "POST",
@@ -178,7 +178,7 @@ impl Process {
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let addr = line.split(' ').nth(2).and_then(|addr| addr.parse().ok());
         let addr = addr.unwrap_or_else(|| panic!("not ready: {line:?}"));
-        let token = std::fs::read_to_string(token_file(&fixture.home())).unwrap();
+        let token = fixture.admin.clone();
         Self { child, client: Client { addr, token } }
     }
 

@@ -16,6 +16,7 @@ mod events;
 mod fixture;
 mod history;
 mod http;
+mod keys;
 mod lifecycle;
 mod mcp;
 mod openapi;

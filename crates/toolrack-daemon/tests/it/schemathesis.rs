@@ -55,7 +55,7 @@ fn start_daemon(fixture: &Fixture) -> (ChildGuard, Client) {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let kept = ChildGuard::new(child);
     let addr = line.split_whitespace().nth(2).and_then(|addr| addr.parse().ok());
-    let token = std::fs::read_to_string(toolrack_daemon::token_file(&fixture.home())).unwrap();
+    let token = fixture.admin.clone();
     (kept, Client { addr: addr.unwrap_or_else(|| panic!("{line}")), token })
 }
 

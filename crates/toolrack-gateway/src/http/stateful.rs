@@ -4,6 +4,7 @@
 //! gets them again with `Last-Event-ID`.
 //!
 //! **Invariant:** session ids are unguessable, and the number of sessions is bounded.
+//! **Invariant:** a session is found only with the credential that opened it, so its id alone is no credential.
 //! **Invariant:** a session with a request in flight or an open stream never expires.
 
 use std::collections::{HashMap, VecDeque};
@@ -52,6 +53,8 @@ pub(crate) struct Sessions {
 #[derive(Debug)]
 pub(crate) struct HttpSession {
     client: Arc<ClientSession>,
+    /// The credential that opened it.
+    pub(crate) owner: Option<Box<str>>,
     streams: Mutex<VecDeque<(u64, Arc<MessageQueue>)>>,
     n_streams: AtomicU64,
     n_readers: AtomicUsize,
@@ -121,7 +124,11 @@ impl HttpSession {
 
 impl Sessions {
     /// Handles `initialize`: opens a session.
-    pub(crate) async fn open(&self, incoming: Incoming) -> Result<HttpResponse, Rejection> {
+    pub(crate) async fn open(
+        &self,
+        incoming: Incoming,
+        owner: Option<&str>,
+    ) -> Result<HttpResponse, Rejection> {
         let redactor = self.shared.manager.redactor();
         let standalone = MessageQueue::new(Replay::Yes, StreamContent::All, redactor);
         let client = ClientSession::new(Arc::clone(&self.shared), standalone);
@@ -130,7 +137,7 @@ impl Sessions {
         if client.client().is_none() {
             return Ok(json(StatusCode::OK, result));
         }
-        let Some(id) = self.insert(Arc::clone(&client)) else {
+        let Some(id) = self.insert(Arc::clone(&client), owner) else {
             client.close();
             let error = internal_error("too many sessions are open");
             return Err((StatusCode::SERVICE_UNAVAILABLE, error));
@@ -145,13 +152,10 @@ impl Sessions {
 
     /// Handles a POST in a session.
     pub(crate) async fn post(
-        &self,
-        id: &str,
-        headers: &HeaderMap,
+        session: &Arc<HttpSession>,
         incoming: Incoming,
         accepts: Accepts,
     ) -> Result<HttpResponse, Rejection> {
-        let session = self.session(id, headers)?;
         let client = &session.client;
         let revision = client.client().map(|client| client.revision);
         match incoming.contents(revision) {
@@ -183,7 +187,11 @@ impl Sessions {
     }
 
     /// Handles GET: the stream for messages outside of requests, or the resumed stream of a response.
-    pub(crate) fn get(&self, headers: &HeaderMap) -> Result<HttpResponse, Rejection> {
+    pub(crate) fn get(
+        &self,
+        headers: &HeaderMap,
+        owner: Option<&str>,
+    ) -> Result<HttpResponse, Rejection> {
         let Some(id) = single_value(headers, &HTTP_SESSION_ID) else {
             return Ok(method_not_allowed("POST"));
         };
@@ -193,7 +201,7 @@ impl Sessions {
                 "Not Acceptable: only text/event-stream is available",
             ));
         }
-        let session = self.session(id, headers)?;
+        let session = self.session(id, headers, owner)?;
         let last_event = single_value(headers, &LAST_EVENT_ID);
         let (number, queue, from) = match last_event.and_then(|event| session.resume(event)) {
             Some((number, queue, next)) => (number, queue, Some(next)),
@@ -206,18 +214,29 @@ impl Sessions {
     }
 
     /// Handles DELETE: closes the session.
-    pub(crate) fn delete(&self, headers: &HeaderMap) -> Result<HttpResponse, Rejection> {
+    pub(crate) fn delete(
+        &self,
+        headers: &HeaderMap,
+        owner: Option<&str>,
+    ) -> Result<HttpResponse, Rejection> {
         let Some(id) = single_value(headers, &HTTP_SESSION_ID) else {
             return Ok(method_not_allowed("POST"));
         };
-        let session = self.session(id, headers)?;
+        let session = self.session(id, headers, owner)?;
         self.by_id.lock().remove(id);
         session.client.close();
         Ok(empty(StatusCode::OK))
     }
 
-    fn session(&self, id: &str, headers: &HeaderMap) -> Result<Arc<HttpSession>, Rejection> {
+    /// The session of a request. One of another owner does not exist for it.
+    pub(crate) fn session(
+        &self,
+        id: &str,
+        headers: &HeaderMap,
+        owner: Option<&str>,
+    ) -> Result<Arc<HttpSession>, Rejection> {
         let session = self.by_id.lock().get(id).map(Arc::clone);
+        let session = session.filter(|session| session.owner.as_deref() == owner);
         let not_found = || (StatusCode::NOT_FOUND, JsonRpcError::new(-32001, "Session not found"));
         let session = session.ok_or_else(not_found)?;
         session.mark_used();
@@ -235,7 +254,7 @@ impl Sessions {
 
     /// Adds a session and returns its id. At the limit, the session that is idle for longest is closed; `None` if all
     /// are in use.
-    fn insert(&self, client: Arc<ClientSession>) -> Option<String> {
+    fn insert(&self, client: Arc<ClientSession>, owner: Option<&str>) -> Option<String> {
         let id = Uuid::new_v4().simple().to_string();
         let mut sessions = self.by_id.lock();
         let mut removed = None;
@@ -247,6 +266,7 @@ impl Sessions {
         }
         let session = HttpSession {
             client,
+            owner: owner.map(Box::from),
             streams: Mutex::default(),
             n_streams: AtomicU64::new(STANDALONE),
             n_readers: AtomicUsize::new(0),
@@ -270,7 +290,7 @@ impl Sessions {
         self.close_if(|_session| true);
     }
 
-    fn close_if(&self, is_ended: impl Fn(&HttpSession) -> bool) {
+    pub(crate) fn close_if(&self, is_ended: impl Fn(&HttpSession) -> bool) {
         let removed: Vec<_> =
             self.by_id.lock().extract_if(|_, session| is_ended(session)).collect();
         // Without the lock, as in `insert`.

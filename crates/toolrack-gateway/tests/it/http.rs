@@ -50,13 +50,22 @@ impl<'a> TestRequest<'a> {
         self
     }
 
-    async fn send(self, endpoint: &HttpGateway) -> Response<GatewayBody> {
+    fn build(self) -> Request<Full<Bytes>> {
         let mut request = Request::builder().method(self.method).uri("/mcp");
         for (name, value) in self.headers {
             request = request.header(name, value);
         }
-        let request = request.body(Full::new(Bytes::from(self.body))).unwrap();
-        timeout(TIMEOUT, endpoint.handle(request)).await.expect("a response begins")
+        request.body(Full::new(Bytes::from(self.body))).unwrap()
+    }
+
+    async fn send(self, endpoint: &HttpGateway) -> Response<GatewayBody> {
+        timeout(TIMEOUT, endpoint.handle(self.build())).await.expect("a response begins")
+    }
+
+    /// Sends it with a credential.
+    async fn send_as(self, endpoint: &HttpGateway, owner: Option<&str>) -> Response<GatewayBody> {
+        let response = timeout(TIMEOUT, endpoint.handle_checked(self.build(), owner));
+        response.await.expect("a response begins")
     }
 }
 
@@ -112,6 +121,40 @@ async fn open_session(endpoint: &HttpGateway) -> String {
     let id = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
     assert!(id.bytes().all(|byte| byte.is_ascii_graphic()));
     id
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_belongs_to_the_credential_that_opened_it() {
+    let fixture = Fixture::new(Vec::new(), Scope::All);
+    let endpoint = HttpGateway::new(fixture.gateway.clone());
+    let ping = json!({"jsonrpc": "2.0", "id": 3, "method": "ping"});
+    let owners = [None, Some("a"), Some("b")];
+    let mut sessions = Vec::new();
+    for owner in owners {
+        let opened = TestRequest::post(&initialize()).send_as(&endpoint, owner).await;
+        sessions.push(opened.headers()["mcp-session-id"].to_str().unwrap().to_owned());
+    }
+    let use_session = async |method: Method, session: &str, owner| {
+        let request = TestRequest::post(&ping).method(method).header("mcp-session-id", session);
+        request.send_as(&endpoint, owner).await.status().as_u16()
+    };
+    for (session, opener) in sessions.iter().zip(owners) {
+        for owner in owners {
+            for method in [Method::POST, Method::GET] {
+                let expected = if owner == opener { 200 } else { 404 };
+                let found = use_session(method.clone(), session, owner).await;
+                assert_eq!(found, expected, "{method} {opener:?} {owner:?}");
+            }
+            if owner != opener {
+                assert_eq!(use_session(Method::DELETE, session, owner).await, 404);
+            }
+        }
+    }
+    endpoint.close_sessions_of("a");
+    assert_eq!(endpoint.n_sessions(), 2);
+    assert_eq!(use_session(Method::POST, &sessions[1], Some("a")).await, 404);
+    assert_eq!(use_session(Method::POST, &sessions[2], Some("b")).await, 200);
+    fixture.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
