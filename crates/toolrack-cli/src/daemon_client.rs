@@ -569,6 +569,23 @@ mod tests {
     }
 
     #[test]
+    fn port_of_another_user_is_reported() {
+        let listen = |other_user| {
+            let (addr, source) = (toolrack_daemon::DEFAULT_ADDR, io::ErrorKind::AddrInUse.into());
+            CliError::from(DaemonError::Listen { addr, other_user, source })
+        };
+        let failure = listen(Some(1001));
+        let ErrorDetail { message, hint, .. } = failure.summary();
+        assert!(message.contains("a program of another user (uid 1001) listens"), "{message}");
+        assert!(hint.unwrap().contains("`toolrack key rotate NAME`"));
+        let ErrorDetail { message, hint, .. } = listen(None).summary();
+        assert!(
+            !message.contains("another user") && !hint.unwrap().contains("rotate"),
+            "{message}"
+        );
+    }
+
+    #[test]
     fn missing_program_is_not_an_unknown_server() {
         let json = br#"{"code":"NOT_FOUND","message":"Package not found","hint":"no `git`; get it","reason":"no `git`"}"#;
         let error = api_error(StatusCode::FAILED_DEPENDENCY, json);

@@ -175,7 +175,7 @@ impl KeyScope {
 impl fmt::Display for KeyScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Admin => f.write_str("admin"),
+            Self::Admin => f.write_str("everything"),
             Self::Agent { agent: None, server: None } => f.write_str("the default servers"),
             Self::Agent { agent: Some(agent), server: None } => write!(f, "agent `{agent}`"),
             Self::Agent { agent: None, server: Some(server) } => write!(f, "server `{server}`"),

@@ -167,7 +167,8 @@ async fn status(context: &Context) -> Result<(), CliError> {
         servers.iter().filter(|server| matches!(server.state, McpStatus::Running { .. }));
     let (n_running, n_servers) = (n_running.count(), servers.len());
     let DaemonInfo { pid, socket, addr, version, config, agent } = &daemon.running;
-    let n_keys = KeyFile::new(home).list()?.len();
+    // `None` if the file is damaged, which `doctor` and `key list` report.
+    let n_keys = KeyFile::new(home).list().ok().map(|keys| keys.len());
     let url = addr.map(|addr| format!("http://{addr}"));
     let document = json!({
         "state": "running", "pid": pid, "version": version, "url": url,

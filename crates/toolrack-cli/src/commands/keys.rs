@@ -256,7 +256,9 @@ async fn unproven(
     };
     if running == Some(addr) && !is_known {
         let hint = format!("list keys with {}, and create one", command("key list"));
-        return auth("this is your daemon, but the key is revoked or rotated".to_owned(), hint);
+        let message =
+            "this is your daemon, but it does not know the key, which may be revoked or rotated";
+        return auth(message.to_owned(), hint);
     }
     let message = format!("something else listens on {addr}: do not send the key");
     let rotate = command("key rotate NAME");

@@ -14,6 +14,7 @@ mod demo;
 mod fixture;
 mod http;
 mod import;
+mod keys;
 mod pty;
 mod real_server;
 mod sessions;
