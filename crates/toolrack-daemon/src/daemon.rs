@@ -152,6 +152,8 @@ impl Daemon {
         daemon.serve(unix, tcp);
         // Last: a client that reads the lock file may connect at once.
         daemon.instance.write_info(&daemon.app.info)?;
+        // Again: a program that changed the keys before it could find this daemon has not told it.
+        drop(daemon.app.reload_keys());
         Ok(daemon)
     }
 
