@@ -24,7 +24,7 @@ use toolrack_config::{Lookup, McpServerConfig, McpTransport, VariableSource};
 use toolrack_daemon::{DaemonError, DaemonInfo};
 use toolrack_gateway::TIMEOUT_HEADER;
 use toolrack_http::UnixClient;
-use toolrack_service::{ErrorCode, ErrorDetail, Home, McpStatus, SharedLookup};
+use toolrack_service::{ErrorCode, ErrorDetail, Home, InsecureHome, McpStatus, SharedLookup};
 use tracing::Level;
 use url::Url;
 use uuid::Uuid;
@@ -37,6 +37,13 @@ use crate::settings::{DaemonUse, Listen, Settings, Variable, env_var};
 
 /// Maximum time to wait for a response. The daemon's own limits are shorter.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(100);
+
+/// After this time without a response, the daemon is asked whether it still answers, and then again
+/// and again.
+const PROBE_DELAY: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a daemon that works may take for a request that costs it nothing.
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long the daemon may take to notice a change of the config file.
 const CONFIG_RELOAD_WAIT: Duration = Duration::from_secs(5);
@@ -143,12 +150,9 @@ impl Daemon {
         method: Method,
         target: &str,
     ) -> Result<T, CliError> {
-        let asked = self.client.request(method, target, None, RESPONSE_TIMEOUT).await;
-        let answer = asked.map_err(|error| {
-            let message = format!("the daemon (process {}) {error}", self.running.pid);
-            let status = command("daemon status");
-            unavailable(&message).with_hint(format!("check it with {status}, or use `--no-daemon`"))
-        })?;
+        let asked = self.client.request(method, target, None, RESPONSE_TIMEOUT);
+        let asked = async { asked.await.map_err(|error| self.unreachable(&error)) };
+        let answer = self.while_alive(asked).await?;
         if !answer.status.is_success() {
             return Err(api_error(answer.status, &answer.body));
         }
@@ -160,6 +164,64 @@ impl Daemon {
                  again";
             unavailable(&message).with_hint(hint)
         })
+    }
+
+    /// Awaits `work`, which depends on the daemon, as long as the daemon answers. A daemon that is
+    /// stopped or stuck accepts connections, so only a request that costs it nothing can tell.
+    ///
+    /// # Cancel safety
+    ///
+    /// Drops `work` when the daemon does not answer.
+    pub(crate) async fn while_alive<T>(
+        &self,
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
+        let watch = async {
+            sleep(PROBE_DELAY).await;
+            loop {
+                if let Err(error) = self.probe().await {
+                    return error;
+                }
+                sleep(PROBE_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = work => outcome,
+            error = watch => Err(error),
+        }
+    }
+
+    /// Checks that the daemon answers. A daemon that is shutting down refuses connections and still
+    /// finishes its calls, so that is not an error.
+    pub(crate) async fn probe(&self) -> Result<(), CliError> {
+        match self.client.request(Method::GET, "/api/daemon", None, PROBE_TIMEOUT).await {
+            Err(error) if is_unresponsive(&error) => Err(self.unreachable(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the daemon to stop. Returns whether it answers: one that refuses the connection is
+    /// stopping already.
+    pub(crate) async fn ask_to_stop(&self) -> Result<bool, CliError> {
+        let asked = self.client.request(Method::POST, "/api/daemon/stop", None, PROBE_TIMEOUT);
+        match asked.await {
+            Ok(answer) if answer.status.is_success() => Ok(true),
+            Ok(answer) => Err(api_error(answer.status, &answer.body)),
+            Err(error) => Ok(!is_unresponsive(&error)),
+        }
+    }
+
+    fn unreachable(&self, error: &io::Error) -> CliError {
+        let pid = self.running.pid;
+        let message = if is_unresponsive(error) {
+            format!("the daemon (process {pid}) does not answer")
+        } else {
+            format!("cannot reach the daemon (process {pid}): {error}")
+        };
+        // Not `daemon status`, which needs an answer too.
+        let hint = "end it with `toolrack daemon stop`, or use `--no-daemon`";
+        unavailable(&message).with_hint(hint)
     }
 
     /// Runs an action on a server, and waits for the result.
@@ -259,6 +321,11 @@ fn is_unknown_server(failure: &CliError) -> bool {
     failure.exit_code == ExitCode::Usage && failure.summary().code == ErrorCode::NotFound
 }
 
+/// Whether the daemon is there and does not answer. `WouldBlock`: its queue of connections is full.
+fn is_unresponsive(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
 /// Converts an error response.
 fn api_error(status: StatusCode, body: &[u8]) -> CliError {
     let Ok(error_detail) = serde_json::from_slice::<ErrorDetail>(body) else {
@@ -321,7 +388,7 @@ impl From<DaemonError> for CliError {
 
 /// Path of the daemon log.
 pub(crate) fn log_file(home: &Home) -> PathBuf {
-    home.dir().join("daemon.log")
+    home.log_file()
 }
 
 /// Maximum time until the daemon is ready. It does not wait for its servers.
@@ -420,6 +487,9 @@ pub(crate) fn daemon_args(
         let file = std::path::absolute(settings.home()?.config_file())?;
         args.extend(["--config".to_owned(), file.display().to_string()]);
     }
+    if settings.insecure_home == InsecureHome::Allow {
+        args.push("--allow-insecure-home".to_owned());
+    }
     if let Some(agent) = &settings.agent {
         args.extend(["--agent".to_owned(), agent.clone()]);
     }
@@ -450,7 +520,7 @@ pub(crate) fn open_log(path: &Path) -> io::Result<File> {
 /// Creates the data directory.
 pub(crate) fn make_home(home: &Home) -> Result<(), CliError> {
     let dir = home.dir();
-    std::fs::create_dir_all(dir).map_err(|error| {
+    toolrack_platform::create_private_dir(dir).map_err(|error| {
         let hint = "check the permissions of it and its parent directories, or set \
              `TOOLRACK_HOME` to another directory";
         cannot_open(dir, &error).with_hint(hint)

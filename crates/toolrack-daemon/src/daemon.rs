@@ -134,6 +134,7 @@ impl Daemon {
         };
         let info = DaemonInfo {
             pid: std::process::id(),
+            start_time: toolrack_stdio::process_start_time(std::process::id()),
             socket: instance.socket(),
             addr,
             version: env!("CARGO_PKG_VERSION").to_owned(),

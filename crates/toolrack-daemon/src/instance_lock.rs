@@ -40,6 +40,9 @@ const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 pub struct DaemonInfo {
     /// Its process id.
     pub pid: u32,
+    /// When the process started, in clock ticks since the boot: tells it from a later process with the same id.
+    #[serde(default)]
+    pub start_time: Option<u64>,
     /// Its Unix socket, for programs of the same user.
     pub socket: PathBuf,
     /// Its TCP address, for browsers and MCP clients.
@@ -208,6 +211,7 @@ mod tests {
         let socket = instance.socket();
         DaemonInfo {
             pid: 7,
+            start_time: None,
             socket,
             addr: None,
             version: "1".to_owned(),
