@@ -28,8 +28,8 @@ mod wall_clock;
 pub use directory::{Directory, FileLock, FileMode, FileSnapshot, ReplaceOutcome, Replacement};
 pub use path_permissions::{Exposure, InsecurePath, OwnIds, PathMode, PathUse, check_paths, judge};
 pub use private_file::{
-    create_private_dir, ensure_private_dir, make_private, private_options, read_at_most,
-    read_file_at_most, read_open_file, remove, replace,
+    create_private_dir, ensure_private_dir, ensure_regular, make_private, private_options,
+    read_at_most, read_file_at_most, read_open_file, read_pipe_at_most, remove, replace,
 };
 pub use process_table::{Process, ProcessTable};
 pub use root_certificates::{certificates_from_pem, tls_client_config};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use toolrack_config::{Diagnostic, Severity, read};
-use toolrack_platform::read_at_most;
+use toolrack_platform::{read_at_most, read_pipe_at_most};
 use toolrack_service::{
     ConfigStore, InsecureHome, InsecurePath, ServiceError, insecure_config_paths,
 };
@@ -98,7 +98,11 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
 
 /// Reads a config file that must exist.
 pub(crate) fn read_config(file: &Path) -> Result<String, CliError> {
-    read_at_most(file, LIMIT_BYTES).map_err(|error| {
+    // A pipe that the shell has opened, not one that a project contains.
+    let is_stream =
+        ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|dir| file.starts_with(dir));
+    let read = if is_stream { read_pipe_at_most } else { read_at_most };
+    read(file, LIMIT_BYTES).map_err(|error| {
         let message = format!("cannot read {}: {error}", file.display());
         let add = command("add");
         let hint = format!("check the path and its permissions; {add} creates a config file");

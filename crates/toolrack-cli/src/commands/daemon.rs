@@ -97,6 +97,22 @@ fn listens_on(running: &DaemonInfo, listen: Listen) -> bool {
 
 /// Runs the daemon in this process, until a signal or a stop request.
 pub(crate) fn run(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
+    let home = context.settings.home()?;
+    if !options.detached {
+        return run_here(options, context);
+    }
+    daemon_client::make_home(home)?;
+    let log = log_file(home);
+    let report = daemon_client::StartupReport::redirect_stderr(&log);
+    let mut report = report.map_err(|error| daemon_client::cannot_open(&log, &error))?;
+    let outcome = run_here(options, context);
+    if let Err(error) = &outcome {
+        report.error(error);
+    }
+    outcome
+}
+
+fn run_here(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
     let settings = &context.settings;
     let home = settings.home()?;
     Servers::configured(Warnings::None, context)?;
