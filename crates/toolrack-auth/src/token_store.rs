@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, sleep, timeout};
-use toolrack_platform::{create_private_dir, private_options, remove, replace};
+use toolrack_platform::{create_private_dir, private_options, read_at_most, remove, replace};
 use toolrack_transport::{AuthError, BoxFuture};
 use url::Url;
 
@@ -224,9 +224,12 @@ impl TokenStore for FileTokenStore {
     }
 }
 
+/// Larger than any login.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
 /// A malformed file counts as absent: the next login replaces it.
 fn read(path: &Path) -> io::Result<Option<StoredCredentials>> {
-    let text = match fs::read_to_string(path) {
+    let text = match read_at_most(path, MAX_FILE_BYTES) {
         Ok(text) => Secret::new(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),

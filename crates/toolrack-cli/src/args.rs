@@ -44,6 +44,9 @@ pub(crate) struct GlobalOptions {
     /// Don't use the daemon, even if one is running
     #[arg(long, global = true)]
     pub(crate) no_daemon: bool,
+    /// Use a config file and data folder that other users can change
+    #[arg(long, global = true)]
+    pub(crate) allow_insecure_home: bool,
 }
 
 /// The commands.

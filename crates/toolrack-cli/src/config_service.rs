@@ -9,8 +9,8 @@ use toolrack::Environment;
 use toolrack_auth::Browser;
 use toolrack_http::HttpOptions;
 use toolrack_service::{
-    ConfigInput, ConfigScope, ConfigStore, LoadError, LocalService, McpConfig, McpService as _,
-    ServiceOptions,
+    ConfigInput, ConfigScope, ConfigStore, InsecureHome, LoadError, LocalService, McpConfig,
+    McpService as _, ServiceOptions,
 };
 
 use crate::commands::Context;
@@ -61,6 +61,8 @@ pub(crate) async fn with_server<T>(
 pub(crate) fn service_options(settings: &Settings) -> Result<ServiceOptions, CliError> {
     let dir = settings.home()?.config_file().parent().unwrap_or(Path::new(""));
     Ok(ServiceOptions {
+        // `Settings::home` has checked it.
+        insecure_home: InsecureHome::Allow,
         agent: settings.agent.clone(),
         lookup: Some(Arc::new(Environment::from_process().with_base_dir(dir))),
         http: HttpOptions { proxy: settings::proxies(), ..HttpOptions::default() },

@@ -1,15 +1,14 @@
 //! Client of the daemon's API over its Unix socket: finds the daemon, starts it where required, and
 //! sends requests. The background process: spawning, log file and environment.
 //!
-//! The daemon is this program in a session of its own. Its errors before it is ready go to its log
-//! as JSON, from where they are reported here if it exits early.
+//! The daemon is this program in a session of its own. An error before it is ready comes as JSON over
+//! a pipe and is reported here; the log may be on a full disk.
 //!
 //! **Invariant:** a command uses only a daemon with the same config file and agent.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -24,7 +23,8 @@ use toolrack_config::{Lookup, McpServerConfig, McpTransport, VariableSource};
 use toolrack_daemon::{DaemonError, DaemonInfo};
 use toolrack_gateway::TIMEOUT_HEADER;
 use toolrack_http::UnixClient;
-use toolrack_service::{ErrorCode, ErrorDetail, Home, McpStatus, SharedLookup};
+use toolrack_platform::{ensure_regular, private_options};
+use toolrack_service::{ErrorCode, ErrorDetail, Home, InsecureHome, McpStatus, SharedLookup};
 use tracing::Level;
 use url::Url;
 use uuid::Uuid;
@@ -37,6 +37,13 @@ use crate::settings::{DaemonUse, Listen, Settings, Variable, env_var};
 
 /// Maximum time to wait for a response. The daemon's own limits are shorter.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(100);
+
+/// After this time without a response, the daemon is asked whether it still answers, and then again
+/// and again.
+const PROBE_DELAY: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a daemon that works may take for a request that costs it nothing.
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long the daemon may take to notice a change of the config file.
 const CONFIG_RELOAD_WAIT: Duration = Duration::from_secs(5);
@@ -143,12 +150,9 @@ impl Daemon {
         method: Method,
         target: &str,
     ) -> Result<T, CliError> {
-        let asked = self.client.request(method, target, None, RESPONSE_TIMEOUT).await;
-        let answer = asked.map_err(|error| {
-            let message = format!("the daemon (process {}) {error}", self.running.pid);
-            let status = command("daemon status");
-            unavailable(&message).with_hint(format!("check it with {status}, or use `--no-daemon`"))
-        })?;
+        let asked = self.client.request(method, target, None, RESPONSE_TIMEOUT);
+        let asked = async { asked.await.map_err(|error| self.unreachable(&error)) };
+        let answer = self.while_alive(asked).await?;
         if !answer.status.is_success() {
             return Err(api_error(answer.status, &answer.body));
         }
@@ -160,6 +164,64 @@ impl Daemon {
                  again";
             unavailable(&message).with_hint(hint)
         })
+    }
+
+    /// Awaits `work`, which depends on the daemon, as long as the daemon answers. A daemon that is
+    /// stopped or stuck accepts connections, so only a request that costs it nothing can tell.
+    ///
+    /// # Cancel safety
+    ///
+    /// Drops `work` when the daemon does not answer.
+    pub(crate) async fn while_alive<T>(
+        &self,
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
+        let watch = async {
+            sleep(PROBE_DELAY).await;
+            loop {
+                if let Err(error) = self.probe().await {
+                    return error;
+                }
+                sleep(PROBE_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            outcome = work => outcome,
+            error = watch => Err(error),
+        }
+    }
+
+    /// Checks that the daemon answers. A daemon that is shutting down refuses connections and still
+    /// finishes its calls, so that is not an error.
+    pub(crate) async fn probe(&self) -> Result<(), CliError> {
+        match self.client.request(Method::GET, "/api/daemon", None, PROBE_TIMEOUT).await {
+            Err(error) if is_unresponsive(&error) => Err(self.unreachable(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the daemon to stop. Returns whether it answers: one that refuses the connection is
+    /// stopping already.
+    pub(crate) async fn ask_to_stop(&self) -> Result<bool, CliError> {
+        let asked = self.client.request(Method::POST, "/api/daemon/stop", None, PROBE_TIMEOUT);
+        match asked.await {
+            Ok(answer) if answer.status.is_success() => Ok(true),
+            Ok(answer) => Err(api_error(answer.status, &answer.body)),
+            Err(error) => Ok(!is_unresponsive(&error)),
+        }
+    }
+
+    fn unreachable(&self, error: &io::Error) -> CliError {
+        let pid = self.running.pid;
+        let message = if is_unresponsive(error) {
+            format!("the daemon (process {pid}) does not answer")
+        } else {
+            format!("cannot reach the daemon (process {pid}): {error}")
+        };
+        // Not `daemon status`, which needs an answer too.
+        let hint = "end it with `toolrack daemon stop`, or use `--no-daemon`";
+        unavailable(&message).with_hint(hint)
     }
 
     /// Runs an action on a server, and waits for the result.
@@ -259,6 +321,11 @@ fn is_unknown_server(failure: &CliError) -> bool {
     failure.exit_code == ExitCode::Usage && failure.summary().code == ErrorCode::NotFound
 }
 
+/// Whether the daemon is there and does not answer. `WouldBlock`: its queue of connections is full.
+fn is_unresponsive(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
 /// Converts an error response.
 fn api_error(status: StatusCode, body: &[u8]) -> CliError {
     let Ok(error_detail) = serde_json::from_slice::<ErrorDetail>(body) else {
@@ -327,17 +394,17 @@ impl From<DaemonError> for CliError {
 
 /// Path of the daemon log.
 pub(crate) fn log_file(home: &Home) -> PathBuf {
-    home.dir().join("daemon.log")
+    home.log_file()
 }
 
 /// Maximum time until the daemon is ready. It does not wait for its servers.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 const STARTUP_POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long to look for a daemon that won the race for the instance lock, if the log of ours is
-/// unreadable.
-const OTHER_DAEMON_WAIT: Duration = Duration::from_secs(1);
-/// Maximum read from the log.
-const MAX_READ_BYTES: u64 = 64 << 10;
+/// How long to look for a daemon that won the race for the instance lock, or whose lock file was
+/// removed, until it has written its address.
+const OTHER_DAEMON_WAIT: Duration = Duration::from_secs(10);
+/// Maximum read of its errors, and the size of a pipe.
+const MAX_READ_BYTES: usize = 64 << 10;
 
 /// Starts the daemon in the background, and waits until it is ready.
 pub(crate) async fn start_process(
@@ -350,13 +417,10 @@ pub(crate) async fn start_process(
     Servers::configured(Warnings::None, context)?;
     let log = log_file(home);
     make_home(home)?;
-    let mut file = open_log(&log).map_err(|error| cannot_open(&log, &error))?;
-    // Errors of earlier runs in the same log must not be reported as those of this one.
-    let begin = file.seek(SeekFrom::End(0))?;
     // Its errors are requested as JSON, to be parsed here.
     let words = ["-o", "json", "daemon", "start", "--foreground", "--detached"];
     let listen = options.listen.or(settings.listen);
-    let mut child = spawn(daemon_args(&words, listen, settings)?, file)?;
+    let mut child = spawn(daemon_args(&words, listen, settings)?)?;
     let mut deadline = Instant::now() + STARTUP_TIMEOUT;
     // The error of our daemon, if another one may have won the race for the instance lock.
     let mut lost_race = None;
@@ -371,12 +435,10 @@ pub(crate) async fn start_process(
         if lost_race.is_none()
             && let Some(status) = child.try_wait()?
         {
-            let failure = exit_error(status.code(), &log, begin);
+            let failure = exit_error(status.code(), &read_errors(&mut child), &log);
             match failure.summary().code {
                 // Two commands started a daemon at once; the other one serves both.
-                ErrorCode::Conflict => {}
-                // Interleaved output of several daemons may be unreadable.
-                ErrorCode::ServiceUnavailable => deadline = Instant::now() + OTHER_DAEMON_WAIT,
+                ErrorCode::Conflict => deadline = Instant::now() + OTHER_DAEMON_WAIT,
                 _ => return Err(failure),
             }
             lost_race = Some(failure);
@@ -388,19 +450,52 @@ pub(crate) async fn start_process(
     }
 }
 
-/// Why the daemon exited early, from its log.
-fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
-    let log_text = read_log(log, begin).unwrap_or_default();
+/// Why the daemon exited early, from its errors.
+fn exit_error(code: Option<i32>, errors: &str, log: &Path) -> CliError {
     let exit_code =
         ExitCode::value_variants().iter().find(|exit_code| Some(**exit_code as i32) == code);
     // The last error that was printed as JSON.
-    let last_error = log_text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    let last_error = errors.lines().rev().find_map(|line| serde_json::from_str(line).ok());
     match (last_error, exit_code) {
         (Some(error_detail), Some(exit_code)) => {
             CliError::from_details(*exit_code, vec![error_detail])
         }
         _ => unavailable("the daemon exited before it was ready")
             .with_hint(format!("see its log: {}", log.display())),
+    }
+}
+
+/// What a daemon that has exited wrote to the pipe. Does not wait for more: another process may have
+/// inherited the pipe.
+fn read_errors(child: &mut Child) -> String {
+    let Some(pipe) = child.stderr.take() else { return String::new() };
+    if rustix::io::ioctl_fionbio(&pipe, true).is_err() {
+        return String::new();
+    }
+    let mut bytes = Vec::new();
+    // It ends with `WouldBlock` if the pipe is still open; what was read is kept.
+    pipe.take(MAX_READ_BYTES as u64).read_to_end(&mut bytes).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The pipe to the command that starts a daemon in the background.
+#[derive(Debug)]
+pub(crate) struct StartupReport(File);
+
+impl StartupReport {
+    /// Turns stderr from the pipe to the log, so that the processes of the daemon do not inherit
+    /// the pipe.
+    pub(crate) fn redirect_stderr(log: &Path) -> io::Result<Self> {
+        let pipe = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 3)?;
+        rustix::stdio::dup2_stderr(&open_log(log)?)?;
+        Ok(Self(File::from(pipe)))
+    }
+
+    /// Reports why the daemon does not start.
+    pub(crate) fn error(&mut self, error: &CliError) {
+        let line = serde_json::to_string(&error.summary()).unwrap_or_default();
+        // The command may have been interrupted; the log has the error too.
+        writeln!(self.0, "{line}").unwrap_or_default();
     }
 }
 
@@ -424,7 +519,14 @@ pub(crate) fn daemon_args(
     let mut args = Vec::new();
     if settings.has_explicit_config {
         let file = std::path::absolute(settings.home()?.config_file())?;
-        args.extend(["--config".to_owned(), file.display().to_string()]);
+        let text = file.to_str().ok_or_else(|| {
+            let message = format!("the path {} is not valid UTF-8", file.display());
+            CliError::config(message, "rename the file or its directory").with_field("--config")
+        })?;
+        args.extend(["--config".to_owned(), text.to_owned()]);
+    }
+    if settings.insecure_home == InsecureHome::Allow {
+        args.push("--allow-insecure-home".to_owned());
     }
     if let Some(agent) = &settings.agent {
         args.extend(["--agent".to_owned(), agent.clone()]);
@@ -436,7 +538,7 @@ pub(crate) fn daemon_args(
     Ok(args)
 }
 
-fn spawn(arguments: Vec<String>, log: File) -> io::Result<Child> {
+fn spawn(arguments: Vec<String>) -> io::Result<Child> {
     let program = std::env::current_exe()?;
     #[expect(clippy::disallowed_methods, reason = "the daemon is this program, not a server")]
     let mut command = Command::new(program);
@@ -444,36 +546,30 @@ fn spawn(arguments: Vec<String>, log: File) -> io::Result<Child> {
         // The daemon may outlive the current directory.
         command.current_dir(dir);
     }
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
+    let command = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::piped()).spawn()
 }
 
 /// Opens the log for appending, readable by its owner only.
 pub(crate) fn open_log(path: &Path) -> io::Result<File> {
-    let no_links = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
-    OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(no_links).open(path)
+    let file = private_options().create(true).append(true).open(path)?;
+    ensure_regular(&file)?;
+    Ok(file)
 }
 
 /// Creates the data directory.
 pub(crate) fn make_home(home: &Home) -> Result<(), CliError> {
     let dir = home.dir();
-    std::fs::create_dir_all(dir).map_err(|error| {
+    toolrack_platform::create_private_dir(dir).map_err(|error| {
         let hint = "check the permissions of it and its parent directories, or set \
              `TOOLRACK_HOME` to another directory";
         cannot_open(dir, &error).with_hint(hint)
     })
 }
 
-fn cannot_open(path: &Path, error: &io::Error) -> CliError {
+pub(crate) fn cannot_open(path: &Path, error: &io::Error) -> CliError {
     let message = format!("cannot create or open {}: {error}", path.display());
     CliError::from(io::Error::new(error.kind(), message))
-}
-
-fn read_log(log: &Path, begin: u64) -> io::Result<String> {
-    let mut file = File::open(log)?;
-    file.seek(SeekFrom::Start(begin))?;
-    let mut bytes = Vec::new();
-    file.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Size at which the log is rotated. One old file is kept.
@@ -498,6 +594,8 @@ impl LogFile {
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.n_bytes >= MAX_LOG_BYTES {
+            // An earlier version, or a program that writes to the same file, may have let it grow.
+            self.file.set_len(self.n_bytes.min(MAX_LOG_BYTES))?;
             std::fs::rename(&self.path, self.path.with_extension("log.old"))?;
             self.file = open_log(&self.path)?;
             self.n_bytes = 0;
@@ -612,18 +710,15 @@ mod tests {
     }
 
     #[test]
-    fn last_error_is_found_in_the_log() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("daemon.log");
-        let check = |text: &[u8], expected: (ErrorCode, &str)| {
-            File::create(&log).unwrap().write_all(text).unwrap();
-            let summary = exit_error(Some(2), &log, 0).summary();
+    fn last_error_of_a_failed_start_is_reported() {
+        let check = |text: &str, expected: (ErrorCode, &str)| {
+            let summary = exit_error(Some(2), text, Path::new("/log")).summary();
             assert_eq!((summary.code, summary.message.as_str()), expected);
         };
-        let json = b"x\n{\"code\":\"CONFLICT\",\"message\":\"a\"}\nbye\n";
+        let json = "x\n{\"code\":\"CONFLICT\",\"message\":\"a\"}\nbye\n";
         check(json, (ErrorCode::Conflict, "a"));
         let unknown = "the daemon exited before it was ready";
-        check(b"nothing", (ErrorCode::ServiceUnavailable, unknown));
+        check("nothing", (ErrorCode::ServiceUnavailable, unknown));
     }
 
     #[test]

@@ -89,6 +89,12 @@ impl Servers {
             printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: {reason}"));
         }
         let path = settings.home()?.config_file();
+        if warnings != Warnings::None {
+            for insecure in settings.insecure_paths() {
+                let repair = insecure.repair_command();
+                printer.note(format_args!("warning: {insecure}; run `{repair}`"));
+            }
+        }
         let loaded = match ConfigStore::new(path).load() {
             Err(error) if is_missing(&error) && !settings.has_explicit_config => {
                 Ok(StoredConfig::default())

@@ -24,7 +24,8 @@ use toolrack_manager::{
 };
 use toolrack_mcp::Tool;
 use toolrack_service::{
-    ConfigInput, ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpStatus, ServiceOptions,
+    ConfigInput, ErrorCode, ErrorDetail, InsecureHome, LocalService, LogKind, LogLine, McpStatus,
+    ServiceOptions,
 };
 use toolrack_stdio::{Guardian, PreparedGuardian, ShutdownTimeouts, StdioOptions};
 use toolrack_transport::RawJson;
@@ -75,7 +76,8 @@ impl ServerSession {
             let known = enabled.iter().filter(is_known);
             let queries =
                 known.map(|config| self.manager().connect(&config.name, (*config).clone()));
-            for outcome in join_all(queries).await {
+            let queried = async { Ok(join_all(queries).await) };
+            for outcome in daemon.while_alive(queried).await? {
                 match outcome {
                     // A server that failed is listed with its reason below.
                     Ok(_) | Err(ManagerError::NotConnected { .. }) => {}
@@ -260,6 +262,12 @@ impl ServerSession {
         work: impl Future<Output = Result<T, CliError>>,
     ) -> Result<T, CliError> {
         let spinner = spinner.as_deref();
+        let work = async {
+            match &self.daemon {
+                Some(daemon) => daemon.while_alive(work).await,
+                None => work.await,
+            }
+        };
         let work = self.context.run_cancellable(work);
         let mut work = Box::pin(async {
             let outcome = match spinner {
@@ -368,6 +376,8 @@ pub(crate) async fn with_session<T>(
     }
     let options = ServiceOptions {
         config,
+        // `Settings::home` has checked it.
+        insecure_home: InsecureHome::Allow,
         agent: settings.agent.clone(),
         lookup: Some(Arc::new(Environment::from_process().with_base_dir(servers.dir))),
         handler: Some(Arc::new(ElicitationHandler::new(context, request))),

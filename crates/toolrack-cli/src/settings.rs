@@ -11,14 +11,15 @@ use std::fmt;
 use std::io::{IsTerminal, stderr, stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use toolrack_http::ProxySettings;
-use toolrack_service::Home;
+use toolrack_service::{ErrorCode, ErrorDetail, Home, InsecureHome, InsecurePath, insecure_paths};
 
 use crate::args::GlobalOptions;
-use crate::error::CliError;
+use crate::error::{CliError, ExitCode};
 use crate::printer::Output;
 
 /// Settings of a command.
@@ -26,6 +27,10 @@ use crate::printer::Output;
 pub(crate) struct Settings {
     /// Config file and data directory, if known.
     home: Option<Home>,
+    /// Whether a home is used that other users can change.
+    pub(crate) insecure_home: InsecureHome,
+    /// What other users can change, once the home was asked for.
+    insecure_paths: OnceLock<Vec<InsecurePath>>,
     /// Whether the config file was named explicitly, and so must exist.
     pub(crate) has_explicit_config: bool,
     pub(crate) output: Output,
@@ -107,6 +112,8 @@ pub(crate) enum Variable {
     ToolrackTimeout,
     /// agent whose servers are used, like `--agent`
     ToolrackAgent,
+    /// if set and not empty, use a home that other users can change, like `--allow-insecure-home`
+    ToolrackAllowInsecureHome,
     /// if set and not empty, don't use the daemon, like `--no-daemon`
     ToolrackNoDaemon,
     /// if set and not empty, don't start a daemon automatically
@@ -151,13 +158,40 @@ impl Variable {
 }
 
 impl Settings {
-    /// Config file and data directory.
+    /// Config file and data directory. A home that other users can change is refused here, so that
+    /// no command reads a file of it.
     pub(crate) fn home(&self) -> Result<&Home, CliError> {
+        let home = self.unchecked_home()?;
+        let refused = self.insecure_paths().iter().filter(|path| path.exposure.is_refused());
+        let refused: Vec<ErrorDetail> = refused.map(insecure_path_error).collect();
+        if refused.is_empty() || self.insecure_home == InsecureHome::Allow {
+            return Ok(home);
+        }
+        Err(CliError::from_details(ExitCode::Config, refused))
+    }
+
+    /// The same for the commands that report what is wrong with it.
+    pub(crate) fn unchecked_home(&self) -> Result<&Home, CliError> {
         self.home.as_ref().ok_or_else(|| {
             let hint = "set `HOME`, or set `TOOLRACK_HOME` to a directory for config and data";
             CliError::config("cannot determine the config directory", hint)
         })
     }
+
+    /// Paths of the home that other users can change.
+    pub(crate) fn insecure_paths(&self) -> &[InsecurePath] {
+        let check = || self.home.as_ref().map(insecure_paths).unwrap_or_default();
+        self.insecure_paths.get_or_init(check)
+    }
+}
+
+/// The error of a path that other users can change.
+pub(crate) fn insecure_path_error(insecure: &InsecurePath) -> ErrorDetail {
+    let hint = format!(
+        "run `{}` after a look at its content, or use `--allow-insecure-home`",
+        insecure.repair_command()
+    );
+    ErrorDetail::new(ErrorCode::Denied, insecure.to_string()).with_hint(hint)
 }
 
 /// The home directory from the environment, with an explicit config file.
@@ -231,6 +265,14 @@ pub(crate) fn resolve(
     Ok(Settings {
         has_explicit_config: config.is_some(),
         home: home(config, &set)?,
+        insecure_home: if options.allow_insecure_home
+            || set(Variable::ToolrackAllowInsecureHome).is_some()
+        {
+            InsecureHome::Allow
+        } else {
+            InsecureHome::Refuse
+        },
+        insecure_paths: OnceLock::new(),
         output: options.output.or(output).unwrap_or_default(),
         verbosity: match (options.quiet, options.verbose) {
             (true, _) => Verbosity::Quiet,

@@ -10,7 +10,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use toolrack_platform::read_at_most;
+use toolrack_platform::read_pipe_at_most;
 
 use crate::error::CliError;
 
@@ -103,7 +103,8 @@ impl KeyValue {
 }
 
 pub(crate) fn read_file(field: &str, path: &Path) -> Result<String, CliError> {
-    read_at_most(path, FILE_LIMIT_BYTES).map_err(|error| {
+    // A pipe is fine here, as in `@<(command)`.
+    read_pipe_at_most(path, FILE_LIMIT_BYTES).map_err(|error| {
         let message = format!("cannot read file {}: {error}", path.display());
         CliError::usage(message, "check the path; use `@@` for a literal `@`").with_field(field)
     })

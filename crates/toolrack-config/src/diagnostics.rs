@@ -23,6 +23,7 @@ pub(crate) struct Diagnostics<'t> {
     list: RefCell<Vec<(usize, Diagnostic)>>,
     n_errors: Cell<usize>,
     n_warnings: Cell<usize>,
+    n_unknown_keys: Cell<usize>,
 }
 
 impl<'t> Diagnostics<'t> {
@@ -32,8 +33,8 @@ impl<'t> Diagnostics<'t> {
         let breaks =
             text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         let starts = std::iter::once(0).chain(breaks).collect();
-        let (list, n_errors, n_warnings) = Default::default();
-        Self { file: Arc::from(file), text, starts, list, n_errors, n_warnings }
+        let (list, n_errors, n_warnings, n_unknown_keys) = Default::default();
+        Self { file: Arc::from(file), text, starts, list, n_errors, n_warnings, n_unknown_keys }
     }
 
     pub(crate) fn text(&self) -> &'t str {
@@ -65,6 +66,12 @@ impl<'t> Diagnostics<'t> {
 
     pub(crate) fn warn(&self, kind: DiagnosticKind, at: usize, field: &str, message: &str) {
         self.report(Severity::Warning, kind, at, (field, message));
+    }
+
+    /// Counts an unknown key. Returns whether a similar name is worth a search, which costs more than reading the key.
+    pub(crate) fn count_unknown_key(&self) -> bool {
+        self.n_unknown_keys.update(|count| count + 1);
+        self.n_unknown_keys.get() <= MAX_DIAGNOSTICS
     }
 
     /// Number of errors so far.

@@ -104,7 +104,7 @@ fn report_unknown_key(
     member: &Member,
 ) {
     let names = scope.keys.iter().map(|key| key.name).chain(scope.ignored.iter().copied());
-    let near = suggest(&member.key, names);
+    let near = diagnostics.count_unknown_key().then(|| suggest(&member.key, names)).flatten();
     let (kind, message) = match scope.unknown_keys {
         // Other programs keep their own keys in these tables.
         UnknownKeys::WarnIfSimilar if near.is_none() => return,

@@ -6,7 +6,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -14,7 +14,7 @@ use futures_util::future::select_all;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_platform::{tcp_listener_user, unix_time_ms};
@@ -40,6 +40,8 @@ pub const DEFAULT_ADDR: SocketAddr =
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for all servers to exit. Each one is killed after five seconds at the latest.
 const SERVER_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often the daemon looks whether its lock file and its socket are still there.
+const RUN_DIR_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for the history to write its queue.
 const HISTORY_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -74,7 +76,7 @@ pub struct Daemon {
     app: App,
     drain: Duration,
     /// Released on drop, so it outlives the sockets and tasks above.
-    instance: InstanceLock,
+    instance: Arc<InstanceLock>,
 }
 
 /// How a daemon shut down.
@@ -141,6 +143,7 @@ impl Daemon {
         };
         let info = DaemonInfo {
             pid: std::process::id(),
+            start_time: toolrack_stdio::process_start_time(std::process::id()),
             socket: instance.socket(),
             addr,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -148,7 +151,7 @@ impl Daemon {
             agent,
         };
         let app = Arc::new(AppState::new(endpoints, keys, info));
-        let daemon = Self { app, drain: options.drain, instance };
+        let daemon = Self { app, drain: options.drain, instance: Arc::new(instance) };
         daemon.serve(unix, tcp);
         // Last: a client that reads the lock file may connect at once.
         daemon.instance.write_info(&daemon.app.info)?;
@@ -164,6 +167,7 @@ impl Daemon {
         tasks.spawn(Arc::clone(recorder).run(Arc::clone(service), events, stop));
         // Kills servers of a daemon that was killed together with its guardians.
         tasks.spawn_blocking(toolrack_stdio::kill_orphans);
+        tasks.spawn(keep_findable(Arc::clone(&self.app), Arc::downgrade(&self.instance)));
         let router = routes::router(&self.app, ListenerKind::Unix);
         tasks.spawn(http_server::serve(unix, router, shutdown.clone()));
         if let (Some(tcp), Some(addr)) = (tcp, info.addr) {
@@ -234,6 +238,38 @@ impl Daemon {
         let history = Arc::clone(&recorder.history);
         let closed = endpoints.tasks.spawn_blocking(move || history.close()).map(drop);
         wait_for("history", HISTORY_FLUSH_TIMEOUT, closed).await;
+    }
+}
+
+/// Puts the lock file and the socket back if another program has removed them, so that clients find the daemon.
+///
+/// The lock is weak: this task may outlive a daemon that is dropped, and the lock must not.
+async fn keep_findable(app: App, instance: Weak<InstanceLock>) {
+    while app.shutdown.graceful.run_until_cancelled(sleep(RUN_DIR_CHECK_INTERVAL)).await.is_some() {
+        let (Some(instance), info) = (instance.upgrade(), app.info.clone()) else { return };
+        let restored = tokio::task::spawn_blocking(move || {
+            let is_restored = instance.restore(&info)?;
+            if is_restored {
+                tracing::warn!("the lock file was removed and is restored");
+            }
+            // With the lock only, or the socket could be that of another daemon.
+            let is_bound = info.socket.exists() || !info.socket.parent().is_some_and(Path::exists);
+            Ok::<bool, DaemonError>(!is_bound)
+        });
+        let rebound = match restored.await {
+            Ok(Ok(true)) => bind_unix(&app.info.socket),
+            Ok(Ok(false)) | Err(_) => continue,
+            Ok(Err(error)) => Err(error),
+        };
+        match rebound {
+            Ok(unix) => {
+                tracing::warn!("the socket was removed and is restored");
+                let router = routes::router(&app, ListenerKind::Unix);
+                let serving = http_server::serve(unix, router, app.shutdown.clone());
+                app.endpoints.tasks.spawn(serving);
+            }
+            Err(error) => tracing::warn!(%error, "clients cannot find this daemon"),
+        }
     }
 }
 
@@ -329,6 +365,9 @@ impl DaemonError {
                  keys to that program, so rotate the keys"
                     .to_owned(),
             ),
+            Self::File { source, .. } if source.kind() == io::ErrorKind::InvalidFilename => {
+                Some("use a home and a config file whose paths are valid UTF-8".to_owned())
+            }
             Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Some(
                 "another program uses this port; choose another one (0 picks a free port)"
                     .to_owned(),

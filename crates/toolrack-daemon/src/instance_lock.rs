@@ -1,23 +1,25 @@
 //! Instance lock: one daemon per home, and the info file through which clients find it.
 //!
 //! The lock is an `flock` on a file, which the kernel releases when its holder dies. The same file holds the
-//! [`DaemonInfo`] of the holder.
+//! [`DaemonInfo`] of the holder. A second `flock`, on the home directory itself, excludes another daemon also while the
+//! file is missing, until the holder has put it back ([`InstanceLock::restore`]).
 //!
 //! **Invariant:** the lock holder owns every other file of the run directory, so it may remove the files that a
 //! killed daemon left. Directory and files are private to their owner, regardless of the umask.
 
-use std::fs::{File, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use toolrack_platform::{ensure_private_dir, private_options};
+use toolrack_platform::{ensure_private_dir, ensure_regular, private_options};
 use toolrack_service::Home;
 
 use crate::daemon::DaemonError;
@@ -41,6 +43,9 @@ const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 pub struct DaemonInfo {
     /// Its process id.
     pub pid: u32,
+    /// When the process started, in clock ticks since the boot: tells it from a later process with the same id.
+    #[serde(default)]
+    pub start_time: Option<u64>,
     /// Its Unix socket, for programs of the same user.
     pub socket: PathBuf,
     /// Its TCP address, for browsers and MCP clients.
@@ -62,7 +67,7 @@ impl DaemonInfo {
     pub fn find(home: &Home) -> Result<Option<Self>, DaemonError> {
         let path = home.lock_file();
         let read_error = |source| file_error("read", &path, source);
-        let file = match File::open(&path) {
+        let file = match private_options().read(true).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(read_error(error)),
@@ -81,13 +86,22 @@ impl DaemonInfo {
 /// The lock of the one daemon of a home. Released on drop.
 #[derive(Debug)]
 pub(crate) struct InstanceLock {
-    lock: File,
+    /// Before the lock file, so that it is released first: a client that finds no daemon may start one at once. `None`
+    /// on a file system without locks for directories.
+    _home_lock: Option<File>,
+    lock: Mutex<File>,
     home: Home,
 }
 
 impl InstanceLock {
     /// Acquires the lock and removes the files that a killed daemon left.
     pub(crate) fn acquire(home: &Home) -> Result<Self, DaemonError> {
+        for path in [home.dir(), home.config_file()] {
+            // The lock file is JSON, and so is the API: both need text.
+            if path.to_str().is_none() {
+                return Err(file_error("use", path, io::ErrorKind::InvalidFilename.into()));
+            }
+        }
         let dir = home.run_dir();
         ensure_private_dir(&dir).map_err(|source| file_error("use", &dir, source))?;
         let socket = dir.join(SOCKET_FILE);
@@ -95,6 +109,7 @@ impl InstanceLock {
         if socket.as_os_str().len() > MAX_SOCKET_PATH {
             return Err(file_error("bind", &socket, io::ErrorKind::InvalidInput.into()));
         }
+        let home_lock = lock_home(home, &socket)?;
         let lock_path = home.lock_file();
         let lock =
             open_private(&lock_path).map_err(|source| file_error("open", &lock_path, source))?;
@@ -106,7 +121,9 @@ impl InstanceLock {
             }
             Err(error) => return Err(file_error("lock", &lock_path, error.into())),
         }
-        let instance = Self { lock, home: home.clone() };
+        // The info of a killed daemon names a process id that another process may have by now.
+        lock.set_len(0).map_err(|source| file_error("write", &lock_path, source))?;
+        let instance = Self { _home_lock: home_lock, lock: Mutex::new(lock), home: home.clone() };
         // Only with the lock: without it, the socket may belong to a running daemon.
         instance.remove_stale_files();
         Ok(instance)
@@ -145,9 +162,27 @@ impl InstanceLock {
 
     /// Writes the info of this daemon into the lock file.
     pub(crate) fn write_info(&self, info: &DaemonInfo) -> Result<(), DaemonError> {
-        let text = serde_json::to_vec(info).unwrap_or_default();
-        let written = rewrite(&self.lock, &text);
-        written.map_err(|source| file_error("write", &self.home.lock_file(), source))
+        let path = self.home.lock_file();
+        let error = |source| file_error("write", &path, source);
+        let text = serde_json::to_vec(info).map_err(|not_text| error(not_text.into()))?;
+        rewrite(&self.lock.lock(), &text).map_err(error)
+    }
+
+    /// Puts the lock file back if it was removed or replaced, so that clients find the daemon. Returns whether it was. A
+    /// home that was removed as a whole is left alone.
+    pub(crate) fn restore(&self, info: &DaemonInfo) -> Result<bool, DaemonError> {
+        let path = self.home.lock_file();
+        let error = |source| file_error("restore", &path, source);
+        if !self.home.dir().is_dir() || is_at(&self.lock.lock(), &path).map_err(error)? {
+            return Ok(false);
+        }
+        ensure_private_dir(&self.home.run_dir()).map_err(error)?;
+        let file = open_private(&path).map_err(error)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|busy| error(busy.into()))?;
+        *self.lock.lock() = file;
+        self.write_info(info)?;
+        Ok(true)
     }
 
     fn remove_stale_files(&self) {
@@ -159,8 +194,40 @@ impl InstanceLock {
 impl Drop for InstanceLock {
     fn drop(&mut self) {
         // The lock file itself stays: if it were removed, two daemons could lock two files of the same name.
-        self.lock.set_len(0).unwrap_or_default();
+        self.lock.lock().set_len(0).unwrap_or_default();
         self.remove_stale_files();
+    }
+}
+
+/// Locks the home directory. Clients never do, so a lock means that a daemon runs, starts or ends.
+fn lock_home(home: &Home, socket: &Path) -> Result<Option<File>, DaemonError> {
+    let dir = File::open(home.dir()).map_err(|source| file_error("open", home.dir(), source))?;
+    for _attempt in 0..LOCK_ATTEMPTS {
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(dir)),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(error) => {
+                tracing::debug!(%error, "this file system has no locks for directories");
+                return Ok(None);
+            }
+        }
+        // A running daemon has written its info; one that ends releases the lock within moments.
+        if DaemonInfo::find(home)?.is_some() {
+            break;
+        }
+        thread::sleep(LOCK_RETRY_DELAY);
+    }
+    let pid = DaemonInfo::find(home)?.map(|info| info.pid);
+    Err(DaemonError::AlreadyRunning { pid, socket: socket.to_owned() })
+}
+
+/// Whether a file is still the one at a path.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let own = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (own.dev(), own.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -193,6 +260,7 @@ fn rewrite(mut file: &File, content: &[u8]) -> io::Result<()> {
 /// Opens or creates a file that only its owner can read.
 pub(crate) fn open_private(path: &Path) -> io::Result<File> {
     let file = private_options().read(true).write(true).create(true).truncate(false).open(path)?;
+    ensure_regular(&file)?;
     // The mode of `open` counts only for a new file, and the umask reduces it.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
@@ -204,8 +272,6 @@ pub(crate) fn file_error(action: &'static str, path: &Path, source: io::Error) -
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
     use crate::keys::{ApiKey, KeyScope};
@@ -214,6 +280,7 @@ mod tests {
         let socket = instance.socket();
         DaemonInfo {
             pid: 7,
+            start_time: None,
             socket,
             addr: None,
             version: "1".to_owned(),
@@ -235,6 +302,60 @@ mod tests {
         drop(instance);
         assert_eq!(DaemonInfo::find(&home).unwrap(), None);
         drop(InstanceLock::acquire(&home).unwrap());
+    }
+
+    #[test]
+    fn removed_lock_file_admits_no_second_daemon_and_is_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::in_dir(dir.path().join("home"));
+        let instance = InstanceLock::acquire(&home).unwrap();
+        let info = sample_info(&instance);
+        instance.write_info(&info).unwrap();
+        assert!(!instance.restore(&info).unwrap());
+        let remove: [&dyn Fn(); 3] = [
+            &|| fs::remove_file(home.lock_file()).unwrap(),
+            &|| fs::remove_dir_all(home.run_dir()).unwrap(),
+            // An editor or a sync tool replaces files.
+            &|| {
+                fs::remove_file(home.lock_file()).unwrap();
+                File::create(home.lock_file()).unwrap();
+            },
+        ];
+        for remove in remove {
+            remove();
+            let error = InstanceLock::acquire(&home).unwrap_err();
+            assert!(matches!(error, DaemonError::AlreadyRunning { .. }), "{error}");
+            assert!(instance.restore(&info).unwrap());
+            assert_eq!(DaemonInfo::find(&home).unwrap(), Some(info.clone()));
+        }
+        fs::remove_dir_all(home.dir()).unwrap();
+        assert!(!instance.restore(&info).unwrap());
+        assert!(!home.dir().exists());
+        drop(instance);
+        drop(InstanceLock::acquire(&home).unwrap());
+    }
+
+    #[test]
+    fn info_of_a_killed_daemon_is_not_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::in_dir(dir.path());
+        let instance = InstanceLock::acquire(&home).unwrap();
+        instance.write_info(&sample_info(&instance)).unwrap();
+        let text = fs::read(home.lock_file()).unwrap();
+        drop(instance);
+        File::create(home.lock_file()).unwrap().write_all(&text).unwrap();
+        let _starting = InstanceLock::acquire(&home).unwrap();
+        assert_eq!(DaemonInfo::find(&home).unwrap(), None);
+    }
+
+    #[test]
+    fn home_that_is_not_utf8_is_an_error() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::in_dir(dir.path().join(std::ffi::OsStr::from_bytes(b"\xff")));
+        let error = InstanceLock::acquire(&home).unwrap_err();
+        assert!(error.hint().unwrap().contains("UTF-8"), "{error}");
+        assert!(!home.dir().exists());
     }
 
     #[test]

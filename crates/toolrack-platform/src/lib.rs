@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `private_file` | files and directories that only their owner can read; atomic replacement; bounded reads |
 //! | `directory` | [`Directory`]: locks, and replacement of a file only if no other program has changed it |
+//! | `path_permissions` | [`check_paths`]: whether other users can change a trusted path |
 //! | `wall_clock` | Unix time |
 //! | `process_table` | [`ProcessTable`]: resident memory of process trees |
 //! | `tcp_listeners` | the user whose program listens on a TCP port |
@@ -19,6 +20,7 @@
 #![warn(missing_docs)]
 
 mod directory;
+mod path_permissions;
 mod private_file;
 mod process_table;
 mod root_certificates;
@@ -26,9 +28,10 @@ mod tcp_listeners;
 mod wall_clock;
 
 pub use directory::{Directory, FileLock, FileMode, FileSnapshot, ReplaceOutcome, Replacement};
+pub use path_permissions::{Exposure, InsecurePath, OwnIds, PathMode, PathUse, check_paths, judge};
 pub use private_file::{
-    create_private_dir, ensure_private_dir, make_private, private_options, read_at_most,
-    read_file_at_most, read_open_file, remove, replace,
+    create_private_dir, ensure_private_dir, ensure_regular, make_private, private_options,
+    read_at_most, read_file_at_most, read_open_file, read_pipe_at_most, remove, replace,
 };
 pub use process_table::{Process, ProcessTable};
 pub use root_certificates::{certificates_from_pem, tls_client_config};

@@ -55,12 +55,29 @@ pub fn make_private(path: &Path) {
     }
 }
 
-/// Options that create a file with mode 0600 and refuse a symbolic link.
+/// Options that create a file with mode 0600 and refuse a symbolic link. A FIFO is opened without waiting for its other
+/// end; [`ensure_regular`] refuses it.
 pub fn private_options() -> OpenOptions {
-    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let mut options = OpenOptions::new();
-    options.mode(0o600).custom_flags(no_follow);
+    options.mode(0o600).custom_flags(i32::try_from(flags).unwrap_or_default());
     options
+}
+
+/// Checks that a file is a regular one: neither a directory, nor a FIFO that blocks, nor an endless device.
+///
+/// # Errors
+///
+/// It is not.
+pub fn ensure_regular(file: &File) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    Ok(())
 }
 
 /// Replaces a file atomically, with mode 0600: readers see the old content or the new one, never a part. Its directory
@@ -120,21 +137,42 @@ fn temporary_path(path: &Path) -> PathBuf {
 ///
 /// # Errors
 ///
-/// The file cannot be read, is too large or is not UTF-8.
+/// The file cannot be read, is too large, is not a regular file or not UTF-8.
 pub fn read_at_most(path: &Path, limit_bytes: u64) -> io::Result<String> {
-    let not_text = |_not_utf8| io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8");
-    String::from_utf8(read_file_at_most(path, limit_bytes)?).map_err(not_text)
+    into_text(read_file_at_most(path, limit_bytes)?)
+}
+
+/// Reads a text file that may also be a pipe, such as `/dev/stdin`, for which it waits.
+///
+/// # Errors
+///
+/// The file cannot be read, is too large or is not UTF-8.
+pub fn read_pipe_at_most(path: &Path, limit_bytes: u64) -> io::Result<String> {
+    into_text(read_limited(&File::open(path)?, limit_bytes)?)
 }
 
 /// Reads a file, unless it is larger than `limit_bytes`.
 ///
 /// # Errors
 ///
-/// The file cannot be read or is too large.
+/// The file cannot be read, is too large or is not a regular file.
 pub fn read_file_at_most(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    // NONBLOCK: opening a FIFO must not wait for its other end.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    ensure_regular(&file)?;
+    read_limited(&file, limit_bytes)
+}
+
+fn into_text(content: Vec<u8>) -> io::Result<String> {
+    let not_text = |_not_utf8| io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8");
+    String::from_utf8(content).map_err(not_text)
+}
+
+fn read_limited(file: &File, limit_bytes: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     // Limits the read itself and not the size from the metadata: the file may grow, or be a pipe.
-    File::open(path)?.take(limit_bytes.saturating_add(1)).read_to_end(&mut content)?;
+    file.take(limit_bytes.saturating_add(1)).read_to_end(&mut content)?;
     let is_within = u64::try_from(content.len()).is_ok_and(|length| length <= limit_bytes);
     let reason = || format!("larger than {limit_bytes} bytes");
     if is_within { Ok(content) } else { Err(io::Error::new(io::ErrorKind::FileTooLarge, reason())) }
@@ -146,13 +184,8 @@ pub fn read_file_at_most(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
 ///
 /// The file cannot be read, is too large or is not a regular file.
 pub fn read_open_file(file: &File, max_bytes: usize) -> io::Result<Vec<u8>> {
+    ensure_regular(file)?;
     let metadata = file.metadata()?;
-    if metadata.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
     // One allocation: a vector that grows would leave copies of a secret in freed memory.
     let expected = usize::try_from(metadata.len()).unwrap_or(max_bytes).min(max_bytes);
     // The spare bytes let `read_to_end` find the end of the file without growing the vector.
@@ -184,6 +217,24 @@ mod tests {
         assert_eq!(read_file_at_most(&path, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         assert!(replace(&path.join("below"), b"x").is_err());
+    }
+
+    #[test]
+    fn only_regular_files_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let kind = |path: &Path| read_file_at_most(path, 5).unwrap_err().kind();
+        for path in [&fifo, Path::new("/dev/zero"), Path::new("/dev/null")] {
+            assert_eq!(kind(path), io::ErrorKind::InvalidInput, "{}", path.display());
+        }
+        assert_eq!(kind(dir.path()), io::ErrorKind::IsADirectory);
+        // No reader: the open fails instead of waiting for one.
+        assert!(private_options().append(true).open(&fifo).is_err());
+        assert!(ensure_regular(&private_options().read(true).open(&fifo).unwrap()).is_err());
+        let error = read_pipe_at_most(Path::new("/dev/zero"), 5).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 
     fn mode(path: &Path) -> u32 {

@@ -18,6 +18,7 @@
 //! | `secret_store` | `SecretStore`, secrets in private files; lookup of `${…}` variables |
 //! | `authorizers` | OAuth authorizers of HTTP servers |
 //! | `server_logs` | log files of servers |
+//! | `home_permissions` | refuses a home that other users can change |
 //! | `paths` | `Home`: paths from `TOOLRACK_HOME` and XDG |
 //!
 //! **Invariants**, each with the tests that check it:
@@ -40,6 +41,7 @@ mod config_snapshot;
 mod config_store;
 mod document;
 mod error;
+mod home_permissions;
 mod local_service;
 mod packages;
 mod paths;
@@ -51,6 +53,7 @@ mod validate;
 pub use config_store::{ConfigStore, ETag, InvalidETag, LoadError, StoredConfig};
 pub use document::{ConfigScope, Document, Entry};
 pub use error::{ErrorCode, ErrorDetail, ServiceError};
+pub use home_permissions::{InsecureHome, insecure_config_paths, insecure_paths};
 pub use local_service::{
     Autostart, ConfigInput, LocalService, ServiceOptions, ToolCall, ToolCallError, WatchConfig,
 };
@@ -63,6 +66,7 @@ pub use service::{
     McpTransport, StatusDetail,
 };
 pub use toolrack_auth::Secret;
+pub use toolrack_platform::{Exposure, InsecurePath};
 /// Ids of servers.
 pub use uuid::Uuid;
 pub use validate::validate;

@@ -36,6 +36,7 @@ use crate::config_snapshot::{ConfigSnapshot, ConfiguredServer};
 use crate::config_store::{ConfigStore, ETag, StoredConfig};
 use crate::document::{ConfigScope, unknown_id};
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::home_permissions::{InsecureHome, ensure_secure};
 use crate::packages::Installer;
 use crate::paths::Home;
 use crate::secret_store::{FileSecretStore, SecretStore, SharedLookup, VariableLookup};
@@ -63,6 +64,8 @@ pub struct LocalService {
 pub struct ServiceOptions {
     /// Where the servers come from; the default is the config file of the home.
     pub config: ConfigInput,
+    /// Whether a home is used that other users can change.
+    pub insecure_home: InsecureHome,
     /// Whose servers these are; `None` for the defaults.
     pub agent: Option<String>,
     /// Resolves variables and files that configs refer to, such as `${HOME}`. Secrets come from the store.
@@ -188,12 +191,15 @@ impl LocalService {
     ///
     /// # Errors
     ///
-    /// Every diagnostic of the config file.
+    /// Every diagnostic of the config file, or every path of the home that other users can change.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future stops everything that was started.
     pub async fn open(home: Home, mut options: ServiceOptions) -> Result<Self, ServiceError> {
+        if options.insecure_home == InsecureHome::Refuse {
+            ensure_secure(&home)?;
+        }
         // A directory that also holds the config file may be shared on purpose; secrets are private by themselves.
         if !home.config_file().starts_with(home.dir()) {
             make_private(home.dir());

@@ -25,7 +25,7 @@ use toolrack_http::HttpServerDef;
 use toolrack_manager::{
     ErrorKind, Failure, Installation, PackageInstaller, PackageRequest, PreparedServer, error_chain,
 };
-use toolrack_platform::{create_private_dir, replace};
+use toolrack_platform::{create_private_dir, read_at_most, replace};
 use toolrack_stdio::{
     CommandOutput, EnvInheritance, McpServerDef, RunOptions, StdioOptions, find_program,
     new_process_tag, run_command,
@@ -186,6 +186,8 @@ fn run_failure(program: &str, error: &TransportError) -> Failure {
 
 /// Marker file of a complete installation; it holds the path of the executable.
 const COMPLETE_FILE: &str = ".toolrack-program";
+/// It holds a path.
+const MAX_MARKER_BYTES: u64 = 64 << 10;
 
 /// Pause between two attempts to take the lock.
 const LOCK_POLL: Duration = Duration::from_millis(100);
@@ -243,7 +245,7 @@ impl PackageInstall {
     /// The executable, if the installation is complete.
     fn executable(&self) -> Option<PathBuf> {
         let marker = self.package_dir.join(COMPLETE_FILE);
-        let program = PathBuf::from(fs::read_to_string(marker).ok()?);
+        let program = PathBuf::from(read_at_most(&marker, MAX_MARKER_BYTES).ok()?);
         // The user may have cleared the directory, or moved the home: then the marker names
         // a missing file.
         program.is_file().then_some(program)

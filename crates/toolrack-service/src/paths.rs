@@ -125,6 +125,16 @@ impl Home {
         self.dir.join("logs")
     }
 
+    /// Installed packages.
+    pub fn packages_dir(&self) -> PathBuf {
+        self.dir.join("packages")
+    }
+
+    /// Log of the daemon.
+    pub fn log_file(&self) -> PathBuf {
+        self.dir.join("daemon.log")
+    }
+
     /// Call history.
     pub fn history_file(&self) -> PathBuf {
         self.dir.join("history.db")

@@ -106,28 +106,14 @@ struct Place<'n> {
 
 impl SecretStore for FileSecretStore {
     fn get(&self, name: &str) -> Result<Option<Secret>, ServiceError> {
-        let place = Place::new(name)?;
-        let Some(dir) = self.open_dir()? else { return Ok(None) };
-        let find = || Ok(self.read(&dir, &place.file, place.kind)?.remove(place.entry));
-        if let Some(found) = find()? {
-            return Ok(Some(found));
+        let found = self.find(name)?;
+        // A server would start with an empty key and fail later, for a reason of its own.
+        if found.as_ref().is_some_and(|secret| secret.reveal().is_empty()) {
+            let message = format!("secret `{name}` is empty");
+            let detail = ErrorDetail::new(ErrorCode::ValidationError, message);
+            return Err(detail.with_hint("set it again, or remove it").into());
         }
-        let Some(old_file) = &place.old_file else { return Ok(None) };
-        let Some(old) = self.read(&dir, old_file, FileKind::Plain)?.remove("") else {
-            // The new file once more: another process may have moved the secret in between.
-            return find();
-        };
-        // A newer value that another process has set in between wins.
-        let moved = self.edit(&dir, &place, "save", |secrets| {
-            secrets.entry(place.entry.to_owned()).or_insert_with(|| old.clone());
-        });
-        match moved {
-            Ok(()) => find(),
-            Err(error) => {
-                tracing::warn!(%error, "cannot move a secret of an earlier version");
-                Ok(Some(old))
-            }
-        }
+        Ok(found)
     }
 
     fn set(&self, name: &str, secret: &Secret) -> Result<(), ServiceError> {
@@ -200,6 +186,32 @@ impl FileSecretStore {
     /// The directory of the secrets.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// A secret, empty or not. One that an earlier version kept elsewhere is moved.
+    fn find(&self, name: &str) -> Result<Option<Secret>, ServiceError> {
+        let place = Place::new(name)?;
+        let Some(dir) = self.open_dir()? else { return Ok(None) };
+        let find = || Ok(self.read(&dir, &place.file, place.kind)?.remove(place.entry));
+        if let Some(found) = find()? {
+            return Ok(Some(found));
+        }
+        let Some(old_file) = &place.old_file else { return Ok(None) };
+        let Some(old) = self.read(&dir, old_file, FileKind::Plain)?.remove("") else {
+            // The new file once more: another process may have moved the secret in between.
+            return find();
+        };
+        // A newer value that another process has set in between wins.
+        let moved = self.edit(&dir, &place, "save", |secrets| {
+            secrets.entry(place.entry.to_owned()).or_insert_with(|| old.clone());
+        });
+        match moved {
+            Ok(()) => find(),
+            Err(error) => {
+                tracing::warn!(%error, "cannot move a secret of an earlier version");
+                Ok(Some(old))
+            }
+        }
     }
 
     /// Reads the secrets of a file; none if it does not exist.

@@ -4,13 +4,13 @@
 //! is written whole or not at all.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use toolrack_platform::{Directory, private_options, replace, unix_time_ms};
+use toolrack_platform::{Directory, ensure_regular, private_options, replace, unix_time_ms};
 use uuid::Uuid;
 
 /// A longer file is cut to its newer half. Of a longer one, only the tail is read.
@@ -120,6 +120,7 @@ impl LogStore {
         let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT)?;
         let path = self.path(id);
         let mut file = private_options().create(true).append(true).open(&path)?;
+        ensure_regular(&file)?;
         // One write under the lock, so that lines of two processes do not mix.
         file.write_all(&bytes)?;
         let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
@@ -129,7 +130,7 @@ impl LogStore {
 
 /// Keeps the newer half of a file, from the first whole line on.
 fn truncate_to_tail(path: &Path) -> io::Result<()> {
-    let file = OpenOptions::new().read(true).open(path)?;
+    let file = private_options().read(true).open(path)?;
     // Half of it, so that the file is rewritten once per 128 KiB of output and not
     // on each line.
     let tail = read_tail(&file, MAX_BYTES / 2)?;
@@ -139,11 +140,8 @@ fn truncate_to_tail(path: &Path) -> io::Result<()> {
 
 /// Reads the end of a file, at most `max_bytes`, from the first whole line on.
 fn read_tail(mut file: &File, max_bytes: usize) -> io::Result<Vec<u8>> {
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let start = metadata.len().saturating_sub(max_bytes as u64);
+    ensure_regular(file)?;
+    let start = file.metadata()?.len().saturating_sub(max_bytes as u64);
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
     file.take(max_bytes as u64).read_to_end(&mut bytes)?;

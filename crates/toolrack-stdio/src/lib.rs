@@ -21,6 +21,7 @@
 //! | `guardian::protocol` | guardian protocol, and the owner's side of it |
 //! | `prepared_guardian` | [`PreparedGuardian`]: a guardian that is started ahead |
 //! | `orphan_cleanup` | process tags; kills processes whose owner has crashed |
+//! | `process_handle` | [`ProcessHandle`]: signals a process that this one did not start |
 //! | `run_command` | runs a command to completion |
 //! | `sys` | the only `unsafe` code |
 //!
@@ -61,6 +62,7 @@ mod options;
 mod orphan_cleanup;
 mod prepared_guardian;
 mod process;
+mod process_handle;
 mod run_command;
 mod shutdown;
 mod stderr;
@@ -74,6 +76,7 @@ pub use launch_spec::{EnvInheritance, find_program, withheld_variables};
 pub use options::{CleanupCommand, Guardian, McpServerDef, ShutdownTimeouts, StdioOptions};
 pub use orphan_cleanup::{is_orphaned, kill_orphans, new_process_tag};
 pub use prepared_guardian::PreparedGuardian;
+pub use process_handle::{ProcessHandle, process_start_time};
 pub use run_command::{CommandOutput, RunOptions, run_command};
 pub use transport::StdioClientTransport;
 

@@ -58,7 +58,7 @@ fn parse_owner(tag: &str) -> Option<(u32, u64)> {
 }
 
 /// When a process started, in clock ticks since the boot. `None` if there is no such process, or only its zombie.
-fn start_time(pid: u32) -> Option<u64> {
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse_start_time(&stat)
 }

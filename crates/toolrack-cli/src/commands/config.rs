@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use toolrack_config::{Diagnostic, Severity, read};
-use toolrack_platform::read_at_most;
-use toolrack_service::{ConfigStore, ServiceError};
+use toolrack_platform::{read_at_most, read_pipe_at_most};
+use toolrack_service::{
+    ConfigStore, InsecureHome, InsecurePath, ServiceError, insecure_config_paths,
+};
 
 use crate::args::ConfigAction;
 use crate::commands::Context;
@@ -24,12 +26,14 @@ use crate::external_program;
 use crate::printer::{Output, Printer};
 use crate::render_content::create_numbered;
 use crate::server_selection::{Servers, Warnings};
+use crate::settings::insecure_path_error;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 
 /// Validates a config file, or prints its path.
 pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliError> {
-    let home = context.settings.home()?;
+    // These two start nothing; the check reports who else can change the file.
+    let home = context.settings.unchecked_home()?;
     match action {
         ConfigAction::Check { file } => {
             let hint = match &file {
@@ -55,6 +59,18 @@ pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliE
 /// Prints all errors and warnings of a config file, in any tool's format.
 fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliError> {
     let path = file.display().to_string();
+    let (refused, shared): (Vec<InsecurePath>, Vec<InsecurePath>) = insecure_config_paths(file)
+        .into_iter()
+        .partition(|insecure| insecure.exposure.is_refused());
+    let is_allowed = context.settings.insecure_home == InsecureHome::Allow;
+    for insecure in shared.iter().chain(refused.iter().filter(|_| is_allowed)) {
+        let repair = insecure.repair_command();
+        context.printer.note(format_args!("warning: {insecure}; run `{repair}`"));
+    }
+    if !refused.is_empty() && !is_allowed {
+        let errors = refused.iter().map(insecure_path_error).collect();
+        return Err(CliError::from_details(ExitCode::Config, errors));
+    }
     let text = read_config(file)?;
     let reading = read(&path, &text);
     let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) = reading
@@ -82,7 +98,11 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
 
 /// Reads a config file that must exist.
 pub(crate) fn read_config(file: &Path) -> Result<String, CliError> {
-    read_at_most(file, LIMIT_BYTES).map_err(|error| {
+    // A pipe that the shell has opened, not one that a project contains.
+    let is_stream =
+        ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|dir| file.starts_with(dir));
+    let read = if is_stream { read_pipe_at_most } else { read_at_most };
+    read(file, LIMIT_BYTES).map_err(|error| {
         let message = format!("cannot read {}: {error}", file.display());
         let add = command("add");
         let hint = format!("check the path and its permissions; {add} creates a config file");

@@ -15,12 +15,13 @@ use tokio::time::Instant;
 use toolrack_daemon::{
     DEFAULT_ADDR, Daemon as Host, DaemonInfo, DaemonOptions as HostOptions, KeyFile, ShutdownKind,
 };
-use toolrack_platform::unix_time_ms;
+use toolrack_platform::{ProcessTable, unix_time_ms};
 use toolrack_service::{ErrorCode, McpStatus, SharedLookup};
+use toolrack_stdio::{ProcessHandle, process_start_time};
 
 use crate::args::{DaemonAction, DaemonStartOptions, DashboardOptions};
 use crate::commands::{Context, logs};
-use crate::config_service::service_options;
+use crate::config_service::{insert_key, service_options};
 use crate::daemon_client::{self, Daemon, DaemonEnv, find_any, find_matching, log_file};
 use crate::error::{CliError, ExitCode, command};
 use crate::external_program::open_page;
@@ -30,6 +31,12 @@ use crate::settings::{Listen, Settings, Variable, env_var};
 
 /// The daemon gives running calls five seconds, and its servers more time after that.
 const STOP_TIMEOUT: Duration = Duration::from_secs(45);
+/// A daemon that did not answer and gets SIGTERM shuts down as well, if it can.
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a killed process may take to disappear.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the guardians of a killed daemon may take to end its servers.
+const SERVERS_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// `GET /api/daemon`.
@@ -52,7 +59,9 @@ pub(crate) async fn daemon(action: DaemonAction, context: &Context) -> Result<()
 
 async fn start(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
     let (settings, printer) = (&context.settings, &context.printer);
-    if let Some(Daemon { running, .. }) = find_matching(settings)? {
+    if let Some(daemon) = find_matching(settings)? {
+        daemon.probe().await?;
+        let Daemon { running, .. } = daemon;
         let at = location(&running);
         let requested = options.listen.or(settings.listen);
         if let Some(listen) = requested.filter(|listen| !listens_on(&running, *listen)) {
@@ -87,6 +96,22 @@ fn listens_on(running: &DaemonInfo, listen: Listen) -> bool {
 
 /// Runs the daemon in this process, until a signal or a stop request.
 pub(crate) fn run(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
+    let home = context.settings.home()?;
+    if !options.detached {
+        return run_here(options, context);
+    }
+    daemon_client::make_home(home)?;
+    let log = log_file(home);
+    let report = daemon_client::StartupReport::redirect_stderr(&log);
+    let mut report = report.map_err(|error| daemon_client::cannot_open(&log, &error))?;
+    let outcome = run_here(options, context);
+    if let Err(error) = &outcome {
+        report.error(error);
+    }
+    outcome
+}
+
+fn run_here(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
     let settings = &context.settings;
     let home = settings.home()?;
     Servers::configured(Warnings::None, context)?;
@@ -132,6 +157,7 @@ fn raise_file_limit() {
     }
 }
 
+/// Stops the daemon: asks it, then terminates it, then kills it.
 async fn stop(context: &Context) -> Result<(), CliError> {
     let (settings, printer) = (&context.settings, &context.printer);
     let Some(daemon) = find_any(settings)? else {
@@ -139,20 +165,102 @@ async fn stop(context: &Context) -> Result<(), CliError> {
         return Ok(());
     };
     let pid = daemon.running.pid;
-    daemon.request::<Value>(Method::POST, "/api/daemon/stop").await?;
-    let deadline = Instant::now() + STOP_TIMEOUT;
-    // The instance lock is released last, so its absence means that all servers have ended.
-    while DaemonInfo::find(settings.home()?)?.is_some_and(|running| running.pid == pid) {
-        if Instant::now() >= deadline {
-            let message = format!("the daemon (process {pid}) did not stop");
-            let hint = format!("kill it with `kill {pid}`; its servers stop with it");
+    // Before it ends: afterwards nothing tells its processes from others.
+    let processes = DaemonProcesses::open(&daemon.running, settings)?;
+    let mut forced_by = None;
+    let has_answered = daemon.ask_to_stop().await?;
+    // It may have ended since it was found.
+    if !has_answered && !is_released(pid, Duration::ZERO, context).await? {
+        printer.note(format_args!("note: the daemon (process {pid}) does not answer"));
+        processes.daemon(&daemon.running)?.terminate()?;
+        forced_by = Some("SIGTERM");
+    }
+    let limit = if forced_by.is_none() { STOP_TIMEOUT } else { TERMINATE_TIMEOUT };
+    if !is_released(pid, limit, context).await? {
+        printer.note(format_args!("note: the daemon (process {pid}) does not stop; killing it"));
+        processes.daemon(&daemon.running)?.kill()?;
+        forced_by = Some("SIGKILL");
+        if !is_released(pid, KILL_TIMEOUT, context).await? {
+            let message = format!("the daemon (process {pid}) cannot be killed");
+            let hint =
+                "the system holds it, for example on a network file system; restart the machine";
             return Err(daemon_client::unavailable(&message).with_hint(hint));
+        }
+    }
+    // A daemon that ends by itself has waited for its servers. Otherwise their guardians end them.
+    processes.wait_for_servers(context).await?;
+    let text = format!("stopped the daemon (process {pid}) and all its servers");
+    let mut json = json!({ "state": "stopped", "pid": pid });
+    if let Some(signal) = forced_by {
+        insert_key(&mut json, "signal", json!(signal));
+    }
+    printer.done(text, &json);
+    Ok(())
+}
+
+/// Waits until the instance lock is released, which a daemon does last. Returns whether it was.
+async fn is_released(pid: u32, limit: Duration, context: &Context) -> Result<bool, CliError> {
+    let home = context.settings.home()?;
+    let deadline = Instant::now() + limit;
+    while DaemonInfo::find(home)?.is_some_and(|running| running.pid == pid) {
+        if Instant::now() >= deadline {
+            return Ok(false);
         }
         context.sleep(POLL_INTERVAL).await?;
     }
-    let text = format!("stopped the daemon (process {pid}) and all its servers");
-    printer.done(text, &json!({ "state": "stopped", "pid": pid }));
-    Ok(())
+    Ok(true)
+}
+
+/// The processes of a daemon, by handles that a reused pid cannot redirect.
+struct DaemonProcesses {
+    daemon: Option<ProcessHandle>,
+    servers: Vec<ProcessHandle>,
+}
+
+impl DaemonProcesses {
+    fn open(running: &DaemonInfo, settings: &Settings) -> Result<Self, CliError> {
+        let open = |pid: u32, started: u64| ProcessHandle::open(pid, started).ok().flatten();
+        let daemon = running.start_time.and_then(|started| open(running.pid, started));
+        let servers = ProcessTable::scan().descendants(running.pid).into_iter();
+        let servers = servers
+            .filter_map(|process| open(process.pid, process_start_time(process.pid)?))
+            .collect();
+        // The lock holder wrote this pid. It is still that process only if it still holds the lock.
+        let is_same = DaemonInfo::find(settings.home()?)?.as_ref() == Some(running);
+        Ok(Self { daemon: daemon.filter(|_| is_same), servers })
+    }
+
+    /// The daemon, for signals.
+    fn daemon(&self, running: &DaemonInfo) -> Result<&ProcessHandle, CliError> {
+        self.daemon.as_ref().ok_or_else(|| {
+            // It runs in a container with the same home, or its system has no such handles.
+            let pid = running.pid;
+            let message = format!("the daemon is not process {pid} of this system");
+            daemon_client::unavailable(&message).with_hint("stop it where it was started")
+        })
+    }
+
+    /// Waits until the servers have ended. The guardians end them; what is left is killed.
+    async fn wait_for_servers(&self, context: &Context) -> Result<(), CliError> {
+        let deadline = Instant::now() + SERVERS_TIMEOUT;
+        let mut is_cleaned_up = false;
+        while !self.servers.iter().all(ProcessHandle::has_exited) {
+            if Instant::now() >= deadline && !is_cleaned_up {
+                context.blocking(|| Ok(toolrack_stdio::kill_orphans())).await?;
+                for server in &self.servers {
+                    // A process of another user cannot be killed; the error below tells.
+                    server.kill().unwrap_or_default();
+                }
+                is_cleaned_up = true;
+            } else if Instant::now() >= deadline + KILL_TIMEOUT {
+                let message = "the daemon has stopped, but processes of its servers are left";
+                let hint = "find them with `ps -ef`, and end them";
+                return Err(daemon_client::unavailable(message).with_hint(hint));
+            }
+            context.sleep(POLL_INTERVAL).await?;
+        }
+        Ok(())
+    }
 }
 
 async fn status(context: &Context) -> Result<(), CliError> {
@@ -166,7 +274,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
     let n_running =
         servers.iter().filter(|server| matches!(server.state, McpStatus::Running { .. }));
     let (n_running, n_servers) = (n_running.count(), servers.len());
-    let DaemonInfo { pid, socket, addr, version, config, agent } = &daemon.running;
+    let DaemonInfo { pid, socket, addr, version, config, agent, .. } = &daemon.running;
     // `None` if the file is damaged, which `doctor` and `key list` report.
     let n_keys = KeyFile::new(home).list().ok().map(|keys| keys.len());
     let url = addr.map(|addr| format!("http://{addr}"));
@@ -234,6 +342,9 @@ pub(crate) async fn dashboard(
     let printer = &context.printer;
     let daemon = daemon_client::require(context).await?;
     let needs_listen = |failure: CliError| {
+        if failure.summary().code != ErrorCode::Conflict {
+            return failure;
+        }
         let start = command("daemon start --listen 127.0.0.1:7733");
         failure.with_hint(format!("start the daemon with an address: {start}"))
     };
@@ -333,6 +444,7 @@ mod tests {
         let check = |addr: Option<&str>, listen: &str, expected: bool| {
             let running = DaemonInfo {
                 pid: 7,
+                start_time: None,
                 socket: "/s".into(),
                 addr: addr.map(|addr| addr.parse().unwrap()),
                 version: String::new(),

@@ -5,7 +5,7 @@
 //! covers them.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use futures_util::future::join_all;
@@ -17,7 +17,9 @@ use toolrack_config::{
 };
 use toolrack_daemon::{KeyEntry, KeyFile};
 use toolrack_manager::ErrorKind;
-use toolrack_service::{ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _};
+use toolrack_service::{
+    ErrorCode, ErrorDetail, InsecureHome, InsecurePath, LocalService, McpConfig, McpService as _,
+};
 use toolrack_stdio::find_program;
 use toolrack_transport::sanitize_line;
 use uuid::Uuid;
@@ -28,6 +30,7 @@ use crate::daemon_client::{self, Status};
 use crate::error::{CliError, ExitCode, command, server_command};
 use crate::server_selection::{Servers, Warnings};
 use crate::server_session::token_hint;
+use crate::settings::Settings;
 
 const MAX_CHARS: usize = 500;
 
@@ -91,9 +94,14 @@ impl Finding {
 
 /// Runs all checks, or those of one server.
 pub(crate) async fn doctor(wanted: Option<String>, context: &Context) -> Result<(), CliError> {
-    let home = context.settings.home()?;
+    let home = context.settings.unchecked_home()?;
     let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
     findings.extend(check_keys(&KeyFile::new(home)));
+    findings.extend(check_permissions(&context.settings));
+    if context.settings.home().is_err() {
+        // A config that another user may have written is not even read.
+        return report(&findings, context);
+    }
     let servers = match Servers::configured(Warnings::All, context) {
         Ok(servers) => servers,
         Err(failure) => {
@@ -160,10 +168,6 @@ fn check_home(dir: &Path) -> Finding {
             format!("{path} is not a directory"),
             "move it away, or set `TOOLRACK_HOME` to a directory".to_owned(),
         ),
-        Ok(about) if about.uid() != rustix::process::geteuid().as_raw() => (
-            format!("{path} is owned by another user"),
-            format!("run `sudo chown -R \"$USER\" {path}`"),
-        ),
         Ok(_) => match check_writable(dir) {
             Ok(()) => return Finding::ok("home", format!("{path} exists")),
             Err(error) => (
@@ -189,6 +193,22 @@ fn check_home(dir: &Path) -> Finding {
         ),
     };
     Finding::fail("home", ExitCode::Config, detail, fix)
+}
+
+/// Paths of the home that other users can change.
+fn check_permissions(settings: &Settings) -> Vec<Finding> {
+    let finding = |insecure: &InsecurePath| {
+        let is_allowed = settings.insecure_home == InsecureHome::Allow;
+        let is_refused = insecure.exposure.is_refused() && !is_allowed;
+        let outcome = if is_refused { Outcome::Fail(ExitCode::Config) } else { Outcome::Warning };
+        let fix = Some(format!("run `{}`", insecure.repair_command()));
+        Finding { fix, outcome, ..Finding::ok("permissions", insecure.to_string()) }
+    };
+    let found: Vec<Finding> = settings.insecure_paths().iter().map(finding).collect();
+    if found.is_empty() {
+        return vec![Finding::ok("permissions", "no other user can change the config or the data")];
+    }
+    found
 }
 
 /// Whether files can be created in a directory, without creating one.

@@ -1,7 +1,6 @@
 //! `toolrack logs`, `daemon logs` and `history`: server output, the daemon log and the call
 //! history.
 
-use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use toolrack_daemon::{CallRecord, HistoryQuery, read_call, read_history};
+use toolrack_platform::{ensure_regular, private_options};
 use toolrack_service::{LocalService, LogKind, LogLine, McpConfig};
 use toolrack_transport::sanitize_line;
 
@@ -149,11 +149,12 @@ pub(crate) async fn daemon_logs(
 /// Complete lines from an offset, and the offset after them. A shorter file has been rotated; a
 /// missing one is empty.
 fn read_lines(path: &Path, offset: u64) -> io::Result<(String, u64)> {
-    let mut file = match File::open(path) {
+    let mut file = match private_options().read(true).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((String::new(), 0)),
         Err(error) => return Err(error),
     };
+    ensure_regular(&file)?;
     let offset = if file.metadata()?.len() < offset { 0 } else { offset };
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
@@ -264,6 +265,7 @@ fn render_call(call: &CallRecord) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write as _;
 
     use super::*;

@@ -101,7 +101,12 @@ async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Res
     let handler = Arc::clone(&router) as Arc<dyn ClientHandler>;
     let builder = McpManager::builder().handler(handler).limits(ServerRequestRouter::limits());
     let manager = Arc::new(builder.build(vec![config]));
-    manager.connect_all().await?;
+    let connected = async { Ok(manager.connect_all().await?) };
+    // A daemon that does not answer is reported at once instead of as an empty tool list.
+    if let Err(error) = daemon.while_alive(connected).await {
+        manager.close().await;
+        return Err(error);
+    }
     let scope = Scope::Server(DAEMON.to_owned());
     let outcome = run_gateway(&manager, router, scope, Upstream::Gateway, context).await;
     manager.close().await;

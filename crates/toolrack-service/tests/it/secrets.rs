@@ -253,3 +253,23 @@ fn secrets_of_earlier_versions_are_moved() {
     assert_eq!(reveal(&store, &name("KEPT")).as_deref(), Some("old KEPT"));
     assert_eq!(store.list().unwrap(), ["KEPT", "READ", "SET"].map(name));
 }
+
+/// A server must not start with an empty key because a file was truncated.
+#[test]
+fn empty_secret_is_an_error_that_names_it() {
+    let dir = temp_dir();
+    let store = FileSecretStore::new(dir.path());
+    let variable = format!("{SERVER}.KEY");
+    for content in ["", "\n", "\r\n"] {
+        write(&dir.path().join("mcp_own.key"), content);
+        let error = store.get("own").unwrap_err();
+        assert_eq!(error.details()[0].message, "secret `own` is empty", "{content:?}");
+        assert!(error.hint().is_some());
+    }
+    write(&dir.path().join(format!("mcp_{SERVER}.key")), "{\"KEY\":\"\"}");
+    assert!(store.get(&variable).unwrap_err().to_string().contains("KEY` is empty"));
+    assert_eq!(store.list().unwrap(), [variable.as_str(), "own"]);
+    store.set("own", &Secret::new("value")).unwrap();
+    assert_eq!(reveal(&store, "own").as_deref(), Some("value"));
+    assert!(store.remove(&variable).unwrap());
+}
