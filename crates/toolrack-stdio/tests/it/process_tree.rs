@@ -288,6 +288,7 @@ async fn guardian_cannot_be_traced() {
 
 /// A process with the arguments of a stopped guardian, whose child has no tag.
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the test plays the guardian of another owner")]
 async fn cleanup_kills_stopped_guardians_of_lost_owners_only() {
     let marker = Marker::new();
     let folder = tempfile::tempdir().unwrap();
