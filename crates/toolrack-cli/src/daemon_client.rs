@@ -291,6 +291,7 @@ impl Daemon {
                 startup_timeout: config.startup_timeout,
                 max_output_bytes: config.max_output_bytes,
                 max_message_bytes: config.max_message_bytes,
+                max_list_bytes: config.max_list_bytes,
                 allow: config.allow.clone(),
                 deny: config.deny.clone(),
                 // The rest of the config applies in the daemon, which runs the real server.

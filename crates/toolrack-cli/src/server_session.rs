@@ -500,7 +500,7 @@ pub(crate) fn note_truncated<T>(
     server: &str,
     printer: &Printer,
 ) {
-    let n = listing.skipped.len();
+    let n = toolrack_mcp::n_skipped(&listing.skipped);
     if n > 0 {
         printer.note(format_args!(
             "note: {n} {what} of `{server}` could not be parsed and were \

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use toolrack_mcp::{
     ErrorCode, ListEntry, ListKind, ListPage, ListParams, Prompt, Resource, ResourceTemplate,
-    SkippedEntry, Tool,
+    SkippedEntry, Tool, n_skipped,
 };
 use toolrack_transport::deadline_after;
 
@@ -197,6 +197,10 @@ impl Session {
     }
 }
 
+/// Malformed entries of one list that are described. Many pages with few of them would otherwise take many times the
+/// size of the pages.
+const MAX_DESCRIBED: usize = 100;
+
 /// A list under construction.
 #[derive(Debug)]
 struct ListBuilder<T> {
@@ -231,11 +235,11 @@ impl<T> ListBuilder<T> {
         if self.n_bytes > self.limits.list_bytes && self.n_pages > 0 {
             return self.truncate(Truncated::TooManyBytes);
         }
-        let before = self.list.items.len() + self.list.skipped.len();
+        let before = self.list.items.len() + n_skipped(&self.list.skipped);
         self.list.items.extend(page.items);
-        let skipped = page.skipped.into_iter();
-        let renumbered = skipped.map(|entry| SkippedEntry { index: before + entry.index, ..entry });
-        self.list.skipped.extend(renumbered);
+        for entry in page.skipped {
+            self.skip(SkippedEntry { index: before + entry.index, ..entry });
+        }
         self.n_pages += 1;
         // The list is fresh only as long as its shortest-lived page.
         self.ttl = self.ttl.min(page.ttl);
@@ -259,6 +263,19 @@ impl<T> ListBuilder<T> {
             return self.truncate(Truncated::TooManyPages);
         }
         Some(cursor)
+    }
+
+    /// Adds a malformed entry. One entry stands for those beyond [`MAX_DESCRIBED`].
+    fn skip(&mut self, entry: SkippedEntry) {
+        let skipped = &mut self.list.skipped;
+        if let Some(rest) = skipped.get_mut(MAX_DESCRIBED) {
+            rest.n_entries += entry.n_entries;
+        } else if skipped.len() == MAX_DESCRIBED {
+            let reason = "further entries are malformed".to_owned();
+            skipped.push(SkippedEntry { name: None, reason, ..entry });
+        } else {
+            skipped.push(entry);
+        }
     }
 
     fn truncate(&mut self, reason: Truncated) -> Option<String> {
@@ -384,10 +401,35 @@ mod tests {
     }
 
     #[test]
+    fn malformed_entries_of_many_pages_are_counted() {
+        let mut builder = ListBuilder::<usize>::new(Limits::default());
+        let n_pages = 500;
+        for page in 0..n_pages {
+            let entry = |n_entries| SkippedEntry {
+                index: 0,
+                name: None,
+                reason: "odd".to_owned(),
+                n_entries,
+            };
+            let (next_cursor, skipped) = (Some(page.to_string()), vec![entry(1), entry(7)]);
+            builder.add(ListPage {
+                items: Vec::new(),
+                next_cursor,
+                skipped,
+                ttl: Duration::ZERO,
+                n_bytes: 0,
+            });
+        }
+        assert_eq!(builder.list.skipped.len(), MAX_DESCRIBED + 1);
+        assert_eq!(n_skipped(&builder.list.skipped), n_pages * 8);
+    }
+
+    #[test]
     fn skipped_entries_keep_their_list_index() {
         let mut builder = ListBuilder::new(Limits::default());
         for (items, cursor) in [(vec![1, 2], Some("a")), (vec![3], None)] {
-            let skipped = vec![SkippedEntry { index: 1, name: None, reason: "odd".to_owned() }];
+            let skipped =
+                vec![SkippedEntry { index: 1, name: None, reason: "odd".to_owned(), n_entries: 1 }];
             let next_cursor = cursor.map(str::to_owned);
             let ttl = Duration::from_secs(u64::try_from(items.len()).unwrap());
             builder.add(ListPage { items, next_cursor, skipped, ttl, n_bytes: 0 });

@@ -270,7 +270,7 @@ impl ToolParamHeaders {
                 Err(error) => {
                     tracing::warn!(tool = tool.name, %error, "tool skipped");
                     let (name, reason) = (Some(tool.name.clone()), error.to_string());
-                    skipped.push(SkippedEntry { index: index - 1, name, reason });
+                    skipped.push(SkippedEntry { index: index - 1, name, reason, n_entries: 1 });
                     false
                 }
             }

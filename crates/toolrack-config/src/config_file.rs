@@ -75,6 +75,8 @@ pub struct Settings {
     pub max_output_bytes: Option<usize>,
     /// See [`McpServerConfig::max_message_bytes`].
     pub max_message_bytes: Option<usize>,
+    /// See [`McpServerConfig::max_list_bytes`].
+    pub max_list_bytes: Option<usize>,
     /// See [`McpServerConfig::allow`].
     pub allow: Option<Vec<String>>,
     /// See [`McpServerConfig::deny`].
@@ -202,6 +204,7 @@ impl ServerEntry {
         put("idle", json!(settings.idle.map(idle)));
         put("max_output_bytes", json!(settings.max_output_bytes));
         put("max_message_bytes", json!(settings.max_message_bytes));
+        put("max_list_bytes", json!(settings.max_list_bytes));
         put("allow", json!(settings.allow));
         put("deny", json!(settings.deny));
         put("repeatable", json!(settings.repeatable));
@@ -229,6 +232,7 @@ impl ServerEntry {
             idle: lines.idle.unwrap_or_default(),
             max_output_bytes: lines.max_output_bytes.unwrap_or(50_000),
             max_message_bytes: lines.max_message_bytes.unwrap_or(32 << 20),
+            max_list_bytes: lines.max_list_bytes,
             allow: lines.allow.unwrap_or_default(),
             deny: lines.deny.unwrap_or_default(),
             repeatable: lines.repeatable.unwrap_or_default(),
@@ -266,6 +270,7 @@ impl Settings {
             idle: self.idle.or(other.idle),
             max_output_bytes: self.max_output_bytes.or(other.max_output_bytes),
             max_message_bytes: self.max_message_bytes.or(other.max_message_bytes),
+            max_list_bytes: self.max_list_bytes.or(other.max_list_bytes),
             allow: self.allow.clone().or_else(|| other.allow.clone()),
             deny: self.deny.clone().or_else(|| other.deny.clone()),
             repeatable: self.repeatable.clone().or_else(|| other.repeatable.clone()),

@@ -120,6 +120,11 @@ pub fn fingerprint(config: &McpServerConfig) -> Fingerprint {
     }
     hasher.number(u64::from(config.inherit_env));
     hasher.number(config.max_message_bytes as u64);
+    // Only if it is set, so that other configs keep their fingerprint.
+    if let Some(bytes) = config.max_list_bytes {
+        hasher.text("max_list_bytes");
+        hasher.number(bytes as u64);
+    }
     match &config.sandbox {
         None => hasher.number(u64::from(false)),
         Some(sandbox) => {

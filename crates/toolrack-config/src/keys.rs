@@ -156,6 +156,8 @@ pub(crate) static DEFAULTS: TableKeys = table("defaults", UnknownKeys::WarnIfSim
         .doc("Longer results are truncated for agents, with a note. `toolrack call`, the gateway and the HTTP API return the full result."),
     key("max_message_bytes", KeyType::Count, "`33554432`")
         .doc("A longer message from a server fails its call."),
+    key("max_list_bytes", KeyType::Count, "`33554432`")
+        .doc("Pages of a server's list of tools, prompts or resources beyond this total are dropped, with a note. The first page is always kept."),
     key("inherit_env", KeyType::Flag, "`false`")
         .doc("Passes the whole environment to child processes instead of the allow-list."),
     key("pin", KeyType::Flag, "`false`")
@@ -213,6 +215,7 @@ pub(crate) static SERVER: TableKeys = table("mcp", UnknownKeys::Warn, &[
     from_defaults("idle", KeyType::TimeOrNever),
     from_defaults("max_output_bytes", KeyType::Count),
     from_defaults("max_message_bytes", KeyType::Count),
+    from_defaults("max_list_bytes", KeyType::Count),
     from_defaults("inherit_env", KeyType::Flag),
     from_defaults("pin", KeyType::Flag),
     key("allow", KeyType::Texts, "all")

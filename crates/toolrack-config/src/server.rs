@@ -41,6 +41,8 @@ pub struct McpServerConfig {
     pub max_output_bytes: usize,
     /// A longer message from the server fails its call.
     pub max_message_bytes: usize,
+    /// The rest of a longer list from the server is dropped. `None` means the limit of the client.
+    pub max_list_bytes: Option<usize>,
     /// Allowed tools, as globs on raw names. Empty means all.
     pub allow: Vec<String>,
     /// Denied tools, as globs on raw names. Takes precedence over `allow`.

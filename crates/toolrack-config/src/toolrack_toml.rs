@@ -172,6 +172,7 @@ impl Settings {
             idle: fields.take("idle"),
             max_output_bytes: fields.take("max_output_bytes"),
             max_message_bytes: fields.take("max_message_bytes"),
+            max_list_bytes: fields.take("max_list_bytes"),
             allow: fields.take("allow"),
             deny: fields.take("deny"),
             repeatable: fields.take("repeatable"),

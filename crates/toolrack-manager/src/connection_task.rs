@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{
-    ClientBuilder, ConnectError, Connector, Event as ClientEvent, Events, McpClient, Timeouts,
+    ClientBuilder, ConnectError, Connector, Event as ClientEvent, Events, Limits, McpClient,
+    Timeouts,
 };
 use toolrack_config::McpServerConfig;
 use toolrack_mcp::Revision;
@@ -246,9 +247,10 @@ impl ConnectionTask {
             ..Timeouts::default()
         };
         let (settings, report_phase) = (&self.shared.settings, self.phase_reporter());
+        let list_bytes = self.config.max_list_bytes.unwrap_or(settings.limits.list_bytes);
         let mut builder = McpClient::builder(&self.server)
             .timeouts(timeouts)
-            .limits(settings.limits)
+            .limits(Limits { list_bytes, ..settings.limits })
             .known_version(self.cached_version)
             .on_step(Arc::new(move |step| report_phase(ConnectPhase::from_step(step))));
         if let Some(client_info) = &settings.client_info {

@@ -78,7 +78,7 @@ pub use form::field::{Choice, Field, FieldKind, StringFormat};
 pub use form::{FieldError, FieldErrorKind, FieldValue, FormContent, FormSchema};
 pub use initialize::{Implementation, InitializeParams, InitializeResult};
 pub use input_required::{InputRequest, InputRequired, InputResponse, InputResponses, WithInput};
-pub use list_page::{ListEntry, ListPage, ListParams, SkippedEntry};
+pub use list_page::{ListEntry, ListPage, ListParams, SkippedEntry, n_skipped};
 pub use logging::{LogLevel, LogMessage, SetLevelParams};
 pub use meta::{MetaKey, RequestMeta, related_task, subscription_id};
 pub use method::{Method, MethodKind, Sender};

@@ -48,6 +48,8 @@ pub struct SkippedEntry {
     pub name: Option<String>,
     /// Reason.
     pub reason: String,
+    /// Number of parts that this stands for. More than one only in the last of many, which stands for the rest.
+    pub n_entries: usize,
 }
 
 impl<T: ListEntry> RequestResult for ListPage<T> {
@@ -86,14 +88,22 @@ pub(crate) fn read_lenient<'a, T: Deserialize<'a>>(
         match read {
             Ok(item) => items.push(item),
             Err(_) if skipped.len() >= MAX_DESCRIBED => n_undescribed += 1,
-            Err(reason) => skipped.push(SkippedEntry { index, name: name(entry), reason }),
+            Err(reason) => {
+                skipped.push(SkippedEntry { index, name: name(entry), reason, n_entries: 1 });
+            }
         }
     }
     if n_undescribed > 0 {
         let reason = format!("{n_undescribed} more entries are malformed");
-        skipped.push(SkippedEntry { index: entries.len(), name: None, reason });
+        let index = entries.len();
+        skipped.push(SkippedEntry { index, name: None, reason, n_entries: n_undescribed });
     }
     (items, skipped)
+}
+
+/// Number of parts that these stand for.
+pub fn n_skipped(skipped: &[SkippedEntry]) -> usize {
+    skipped.iter().map(|entry| entry.n_entries).sum()
 }
 
 fn name(entry: &RawValue) -> Option<String> {
@@ -128,9 +138,9 @@ impl<T: ListEntry, I: Default> Sheet<'_, T, I> {
             None => None,
             Some(Ok(cursor)) => cursor,
             Some(Err(fault)) => {
-                let index = items.len() + skipped.len();
+                let index = items.len() + n_skipped(&skipped);
                 let reason = format!("the list ends here, nextCursor is unreadable: {fault}");
-                skipped.push(SkippedEntry { index, name: None, reason });
+                skipped.push(SkippedEntry { index, name: None, reason, n_entries: 1 });
                 None
             }
         };

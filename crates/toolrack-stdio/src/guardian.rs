@@ -10,12 +10,14 @@
 //! processes. A child that has exited keeps its id until its parent waits for it. The server is waited for last, so the
 //! id of its process group stays ours until no process is left to signal.
 
+mod process;
 mod protocol;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::fs::File;
 use std::io;
-use std::io::{BufRead as _, BufReader, IoSliceMut, Read as _, Write};
+use std::io::{BufRead as _, BufReader, IoSliceMut, Read as _, Seek as _, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -24,18 +26,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, kill_process, kill_process_group,
-    set_child_subreaper, setsid, waitid,
+    DumpableBehavior, Pid, Signal, WaitId, WaitIdOptions, getpgid, getpid, kill_process,
+    kill_process_group, set_child_subreaper, set_dumpable_behavior,
+    set_parent_process_death_signal, setsid, waitid,
 };
 use serde::de::DeserializeOwned;
 use toolrack_transport::ExitStatus;
 
 use crate::launch_spec::LaunchSpec;
+use crate::orphan_cleanup::ProcessStat;
 use crate::process::exit_status;
 use crate::shutdown::{Action, Event, Shutdown};
 use crate::sys;
+pub(crate) use process::GuardianProcess;
 pub(crate) use protocol::{GuardedProcess, GuardianConnection};
 use protocol::{MAX_MESSAGE_BYTES, Report, encode};
 
@@ -62,7 +68,7 @@ pub(crate) fn own_program() -> Option<&'static Path> {
 
 /// How long the cleanup command may run. The owner does not wait that long.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often the cleanup command is checked for its exit.
+/// How often the cleanup command is checked for its exit, and everything if the system cannot wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Exit code: success.
@@ -81,6 +87,7 @@ fn run() -> i32 {
     // orphaned descendants, also of those that left the session.
     let prepared = sys::close_inherited()
         .and_then(|()| set_child_subreaper(Some(getpid())).map_err(io::Error::from))
+        .and_then(|()| resist_the_server())
         .and_then(|()| sys::signal_fd());
     let Ok(signals) = prepared else { return EXIT_OSERR };
     let owner = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
@@ -103,6 +110,16 @@ fn run() -> i32 {
         }
     }
     EXIT_OK
+}
+
+/// Takes from the server what the system lets us take. The server has the rights of our user, so it can still send
+/// SIGKILL and SIGSTOP; the owner notices both.
+fn resist_the_server() -> io::Result<()> {
+    // No other process of the user may trace us or read and write our memory.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    // If the owner dies while we are stopped, the kernel continues us. The signal also comes when the owner's thread
+    // that started us exits, and does nothing then.
+    Ok(set_parent_process_death_signal(Some(Signal::CONT))?)
 }
 
 /// Runs the cleanup command and waits for it, up to [`CLEANUP_TIMEOUT`].
@@ -173,7 +190,7 @@ impl EventLoop {
             owner,
             owner_connected: true,
             signals,
-            tree: ProcessTree { server, has_exited: false },
+            tree: ProcessTree { server, has_exited: false, child_list: open_child_list() },
             shutdown: Shutdown::new(),
             timer: None,
         }
@@ -209,8 +226,11 @@ impl EventLoop {
         let n_sources = if self.owner_connected { 2 } else { 1 };
         let timeout = self.timer.map(|timer| timespec(timer.saturating_duration_since(now())));
         let sources = sources.get_mut(..n_sources).unwrap_or_default();
-        // After an interrupted poll the loop merely checks everything once more.
-        let _ready = poll(sources, timeout.as_ref());
+        match poll(sources, timeout.as_ref()) {
+            // After an interrupted poll the loop merely checks everything once more.
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_limit) => std::thread::sleep(POLL_INTERVAL),
+        }
     }
 
     /// SIGCHLD only means that the tree has to be checked. Any other signal asks the guardian to exit, and does not
@@ -227,8 +247,18 @@ impl EventLoop {
     fn poll_owner(&mut self) -> Option<Event> {
         let mut source = [PollFd::new(&self.owner, PollFlags::IN)];
         let now = timespec(Duration::ZERO);
-        if !self.owner_connected || !matches!(poll(&mut source, Some(&now)), Ok(1..)) {
+        if !self.owner_connected {
             return None;
+        }
+        match poll(&mut source, Some(&now)) {
+            Ok(0) | Err(Errno::INTR) => return None,
+            Ok(_readable) => {}
+            // The server can lower our limit of open files, which is also that of polled files. A guardian that cannot
+            // hear its owner ends the server.
+            Err(_limit) => {
+                self.owner_connected = false;
+                return Some(Event::Abandoned);
+            }
         }
         // The owner writes a stop message at once, so a readable socket has all of it or is closed.
         match receive(&self.owner) {
@@ -265,6 +295,8 @@ struct ProcessTree {
     server: Pid,
     /// Whether the server has exited.
     has_exited: bool,
+    /// Our children. Opened ahead: the server can lower our limit of open files.
+    child_list: Option<File>,
 }
 
 impl ProcessTree {
@@ -283,7 +315,16 @@ impl ProcessTree {
     /// The children other than the server.
     fn orphans(&self) -> impl Iterator<Item = Pid> + use<> {
         let server = self.server;
-        children().into_iter().filter(move |child| *child != server)
+        self.children().into_iter().filter(move |child| *child != server)
+    }
+
+    /// Our children, including zombies.
+    fn children(&self) -> Vec<Pid> {
+        match self.child_list.as_ref().map(read_child_list) {
+            Some(Ok(children)) => children,
+            // For kernels without that list: the parent of every process.
+            Some(Err(_)) | None => children_by_parent().unwrap_or_default(),
+        }
     }
 
     /// Signals the server's process group, and every orphan together with a group that it leads.
@@ -327,46 +368,28 @@ fn ignore_gone<T>(outcome: rustix::io::Result<T>) {
     drop(outcome);
 }
 
-/// Our children, including zombies.
-fn children() -> Vec<Pid> {
-    let listed = fs::read_to_string("/proc/thread-self/children");
-    match listed {
-        Ok(list) => list.split_ascii_whitespace().filter_map(parse_pid).collect(),
-        // For kernels without that list: the parent of every process.
-        Err(_no_list) => children_by_parent().unwrap_or_default(),
-    }
+fn open_child_list() -> Option<File> {
+    File::open("/proc/thread-self/children").ok()
+}
+
+fn read_child_list(mut list: &File) -> io::Result<Vec<Pid>> {
+    let mut text = String::new();
+    list.rewind()?;
+    list.read_to_string(&mut text)?;
+    Ok(text.split_ascii_whitespace().filter_map(parse_pid).collect())
 }
 
 fn children_by_parent() -> io::Result<Vec<Pid>> {
-    let own_pid = std::process::id();
+    let own_pid = getpid().as_raw_nonzero().get();
     Ok(fs::read_dir("/proc")?
         .filter_map(|entry| {
             let name = entry.ok()?.file_name();
             let pid = parse_pid(name.to_str()?)?;
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            (parent_pid(&stat)? == own_pid).then_some(pid)
+            (ProcessStat::read(pid)?.parent == own_pid).then_some(pid)
         })
         .collect())
 }
 
-/// The fourth field. The second one, the process name, may contain anything, so the fields are counted after its last
-/// parenthesis.
-fn parent_pid(stat: &str) -> Option<u32> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
 fn parse_pid(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parent_pid_is_parsed_after_any_process_name() {
-        assert_eq!(parent_pid("77 (a) b) (c) S 12 77 77 0"), Some(12));
-        assert_eq!(parent_pid("77"), None);
-    }
 }

@@ -18,6 +18,7 @@
 //! | `process` | starts and supervises the server process; process group without a guardian; cleanup command |
 //! | `shutdown` | shutdown state machine: close stdin, SIGTERM, SIGKILL |
 //! | `guardian` | the guardian process: event loop and process tree |
+//! | `guardian::process` | the guardian process as its owner sees it: noticing a stop, ending it with its tree |
 //! | `guardian::protocol` | guardian protocol, and the owner's side of it |
 //! | `prepared_guardian` | [`PreparedGuardian`]: a guardian that is started ahead |
 //! | `orphan_cleanup` | process tags; kills processes whose owner has crashed |
@@ -29,7 +30,7 @@
 //!
 //! - **Invariant:** when `close` returns, no process of the server is left. `cooperative_server_is_gone_when_close_returns`,
 //!   `closing_ends_the_launcher_and_its_server`, `server_that_ignores_shutdown_is_killed`,
-//!   `processes_outside_the_session_are_killed`, gate G01.
+//!   `processes_outside_the_session_are_killed`, `stopped_guardian_leaves_no_process_when_close_returns`, gate G01.
 //! - **Invariant:** every path of the shutdown leads to SIGKILL, repeated until no process is left.
 //!   `unresponsive_server_is_killed`, `processes_left_by_the_server_are_ended`.
 //! - **Invariant:** messages are sent whole and in order, and a message of which no byte was sent can be withdrawn.
@@ -40,8 +41,8 @@
 //!   `oversize_response_fails_only_its_call`, `stderr_memory_is_bounded`, `long_line_keeps_its_own_buffer`, gate G05.
 //! - **Invariant:** a server inherits only the allowlist and the variables of its definition.
 //!   `only_allowlisted_and_configured_variables_are_passed`, `server_inherits_only_the_allowlist_and_three_descriptors`.
-//! - **Invariant:** a process is killed by its tag only through a pidfd that was opened before the tag was read. No test;
-//!   gate G01 runs [`kill_orphans`].
+//! - **Invariant:** a process is killed by its tag or parent only through a pidfd that was opened before either was read.
+//!   No test; gate G01 runs [`kill_orphans`].
 //! - **Invariant:** of the product, only this crate starts and signals servers, and `sys.rs` is the only file with `unsafe`
 //!   code. Clippy's `disallowed-methods` enforces the first, `cargo xtask tidy` the second.
 //!

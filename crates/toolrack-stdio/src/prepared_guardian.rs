@@ -39,7 +39,8 @@ impl PreparedGuardian {
     #[cfg(target_os = "linux")]
     pub(crate) fn take(&self) -> Option<GuardianConnection> {
         let mut guardian = self.0.lock().take()?;
-        matches!(guardian.process.try_wait(), Ok(None)).then_some(guardian)
+        // A stopped one could not start a server; it is ended on drop.
+        (!guardian.process.has_exited() && !guardian.process.is_stopped()).then_some(guardian)
     }
 }
 
@@ -62,10 +63,10 @@ impl fmt::Debug for PreparedGuardian {
 mod tests {
     use std::time::Duration;
 
-    use tokio::process::Child;
-    use tokio::time::timeout;
+    use rustix::process::{Pid, Signal, kill_process};
 
     use super::*;
+    use crate::guardian::GuardianProcess;
 
     fn prepared() -> PreparedGuardian {
         let program = toolrack_testkit::program("toolrack-guard");
@@ -73,8 +74,26 @@ mod tests {
         PreparedGuardian(Arc::new(Mutex::new(Some(guardian))))
     }
 
-    async fn wait_for_exit(process: &mut Child) {
-        timeout(Duration::from_secs(10), process.wait()).await.unwrap().unwrap();
+    async fn wait_for(condition: impl Fn() -> bool) {
+        for _ in 0..1000 {
+            if condition() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("timed out");
+    }
+
+    fn signal(prepared: &PreparedGuardian, signal: Signal) {
+        let id = prepared.0.lock().as_ref().unwrap().process.id().unwrap();
+        kill_process(Pid::from_raw(id.cast_signed()).unwrap(), signal).unwrap();
+    }
+
+    fn check(
+        prepared: &PreparedGuardian,
+        condition: impl Fn(&mut GuardianProcess) -> bool,
+    ) -> bool {
+        condition(&mut prepared.0.lock().as_mut().unwrap().process)
     }
 
     #[tokio::test]
@@ -89,23 +108,27 @@ mod tests {
     #[tokio::test]
     async fn killed_guardian_is_not_used() {
         let prepared = prepared();
-        if let Some(guardian) = &mut *prepared.0.lock() {
-            guardian.process.start_kill().unwrap();
-        }
-        let is_gone = || prepared.0.lock().as_mut().unwrap().process.try_wait().unwrap().is_some();
-        for _ in 0..1000 {
-            if is_gone() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        signal(&prepared, Signal::KILL);
+        wait_for(|| check(&prepared, GuardianProcess::has_exited)).await;
         assert!(prepared.take().is_none());
     }
 
     #[tokio::test]
+    async fn stopped_guardian_is_not_used_and_is_killed() {
+        let prepared = prepared();
+        let id = prepared.0.lock().as_ref().unwrap().process.id().unwrap();
+        signal(&prepared, Signal::STOP);
+        wait_for(|| check(&prepared, |guardian| guardian.is_stopped())).await;
+        assert!(prepared.take().is_none());
+        wait_for(|| !std::fs::exists(format!("/proc/{id}")).unwrap()).await;
+    }
+
+    #[tokio::test]
     async fn unused_guardian_exits() {
-        let GuardianConnection { mut process, socket } = prepared().take().unwrap();
+        let GuardianConnection { process, socket } = prepared().take().unwrap();
         drop(socket);
-        wait_for_exit(&mut process).await;
+        let id = process.id().unwrap();
+        drop(process);
+        wait_for(|| !std::fs::exists(format!("/proc/{id}")).unwrap()).await;
     }
 }

@@ -265,7 +265,7 @@ pub(crate) fn exit_status(code: Option<i32>, signal: Option<i32>) -> ExitStatus 
     }
 }
 
-async fn sleep_until_some(instant: Option<Instant>) {
+pub(crate) async fn sleep_until_some(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
         None => pending().await,

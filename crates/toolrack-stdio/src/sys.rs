@@ -26,13 +26,16 @@ pub(crate) fn close_inherited() -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Blocks [`HANDLED_SIGNALS`] for this thread and returns a file descriptor to read them from.
+/// Blocks every signal for this thread, because a server may send any of them, and returns a file descriptor to read
+/// [`HANDLED_SIGNALS`] from.
 pub(crate) fn signal_fd() -> io::Result<OwnedFd> {
     let mask = signal_set(&HANDLED_SIGNALS);
-    // SAFETY: `mask` is an initialized set that outlives both calls, the null pointer requests no old mask, and -1
-    // requests a new descriptor, which has no other owner.
+    let mut all = MaybeUninit::uninit();
+    // SAFETY: `sigfillset` initializes the whole set before it is used, both sets outlive the calls, the null pointer
+    // requests no old mask, and -1 requests a new descriptor, which has no other owner.
     unsafe {
-        if libc::sigprocmask(libc::SIG_SETMASK, &raw const mask, ptr::null_mut()) != 0 {
+        libc::sigfillset(all.as_mut_ptr());
+        if libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), ptr::null_mut()) != 0 {
             return Err(io::Error::last_os_error());
         }
         match libc::signalfd(-1, &raw const mask, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {

@@ -11,7 +11,8 @@ mod fault;
 mod tests;
 
 pub(crate) use fault::{
-    Cursor, FAULTS, Fault, Framing, Garbage, HugePlacement, Ignored, Lines, Shape, Stream, WrongId,
+    Cursor, FAULTS, Fault, Framing, Garbage, HugePlacement, Ignored, Lines, Shape, Stream, Tag,
+    WrongId,
 };
 
 use self::fault::fault_name;

@@ -81,7 +81,7 @@ pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), 
         let request = async { Ok(client.read_resource(&uri, &call_options).await?) };
         let result = session.run(&server, Some(spinner), request).await?;
         if !result.skipped.is_empty() {
-            let n = result.skipped.len();
+            let n = toolrack_mcp::n_skipped(&result.skipped);
             printer.note(format_args!("note: {n} parts could not be parsed and were skipped"));
         }
         let mut files = Files::new(options.save.as_deref());

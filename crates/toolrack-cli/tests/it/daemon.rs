@@ -183,6 +183,34 @@ fn killed_daemon_leaves_no_process() {
     run(&fixture, &["call", "demo.greet", "name=Ada"]);
 }
 
+/// A server that stops its guardian when its stdin closes, and has processes outside its session, one without a tag.
+#[test]
+fn daemon_stop_and_kill_leave_no_process_of_a_server_that_stops_its_guardian() {
+    let fixture = Fixture::new();
+    let server = program("scripted-server").display().to_string();
+    let (variable, value) = fixture.marker.env_var();
+    for trigger in ["eof", "call:1"] {
+        let plan = format!("ignore=term,eof; escape=2; escape=1,untagged; {trigger}=stopparent");
+        fixture.put(
+            "home/toolrack.toml",
+            &format!(
+                "[[defaults.mcp]]\nname = \"hostile\"\ncommand = {server:?}\n\
+                 args = [\"--marker\", {value:?}, \"--plan\", {plan:?}]\n\
+                 env = {{ {variable} = {value:?} }}\n"
+            ),
+        );
+        run(&fixture, &["daemon", "start"]);
+        run(&fixture, &["call", "hostile.echo", "text=x"]);
+        run(&fixture, &["daemon", "stop"]);
+        fixture.marker.assert_no_processes_left(Duration::ZERO);
+    }
+    // The guardian is stopped when the daemon dies: the kernel continues it.
+    run(&fixture, &["daemon", "start"]);
+    run(&fixture, &["call", "hostile.echo", "text=x"]);
+    signal(pid(&fixture), Signal::KILL);
+    fixture.marker.assert_no_processes_left(LONG);
+}
+
 /// A daemon in the foreground with many servers that ignore SIGTERM and EOF.
 fn stubborn_daemon(fixture: &Fixture) -> Child {
     use std::fmt::Write as _;

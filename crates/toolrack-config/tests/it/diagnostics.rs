@@ -51,6 +51,8 @@ fn wrong_types_are_reported() {
     server("timeout = '30'", &["E 4:11 Invalid defaults.mcp[0].timeout"]);
     server("timeout = 'never'", &["E 4:11 Invalid defaults.mcp[0].timeout"]);
     server("max_output_bytes = 0", &["E 4:20 Invalid defaults.mcp[0].max_output_bytes"]);
+    server("max_list_bytes = 0", &["E 4:18 Invalid defaults.mcp[0].max_list_bytes"]);
+    server("max_list_bytes = '1MiB'", &["E 4:18 WrongType defaults.mcp[0].max_list_bytes"]);
     server("max_output_bytes = 1.5", &["E 4:20 WrongType defaults.mcp[0].max_output_bytes"]);
     server("start = 'lasy'", &["E 4:9 Invalid defaults.mcp[0].start (lazy?)"]);
     server("allow = ['']", &["E 4:10 Invalid defaults.mcp[0].allow[0]"]);

@@ -78,6 +78,7 @@ fn settings(settings: &Settings) -> String {
     lines.extend(settings.idle.map(|item| format!("idle={item:?}")));
     lines.extend(settings.max_output_bytes.map(|item| format!("max_output_bytes={item}")));
     lines.extend(settings.max_message_bytes.map(|item| format!("max_message_bytes={item}")));
+    lines.extend(settings.max_list_bytes.map(|item| format!("max_list_bytes={item}")));
     lines.extend(settings.allow.as_ref().map(|item| format!("allow={item:?}")));
     lines.extend(settings.deny.as_ref().map(|item| format!("deny={item:?}")));
     lines.extend(settings.repeatable.as_ref().map(|item| format!("repeatable={item:?}")));

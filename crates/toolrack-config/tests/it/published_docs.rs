@@ -219,6 +219,7 @@ fn line(key: &str) -> &'static str {
         "idle" => "idle = '7s'",
         "max_output_bytes" => "max_output_bytes = 7",
         "max_message_bytes" => "max_message_bytes = 7",
+        "max_list_bytes" => "max_list_bytes = 7",
         "inherit_env" => "inherit_env = true",
         "pin" => "pin = true",
         "allow" => "allow = ['x']",

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
+use toolrack_config::McpServerConfig;
 use toolrack_manager::McpManager;
 use toolrack_testkit::Marker;
 
-use crate::fixture::{LONG, builder, eventually, scripted};
+use crate::fixture::{LONG, builder, eventually, scripted, tools};
 
 /// Plans of broken servers.
 const BROKEN: [&str; 4] = [
@@ -16,6 +17,26 @@ const BROKEN: [&str; 4] = [
     "initialize=half(1); discover=half(1)",
     "start=garbage(text,3)+exit(0)",
 ];
+
+/// Each of four pages has about 20 KiB.
+#[tokio::test]
+async fn max_list_bytes_of_the_config_truncates_lists() {
+    let marker = Marker::new();
+    let args = ["--tools", "40", "--schema-bytes", "2KiB", "--page-size", "10"];
+    let all = scripted("all", &marker, &args);
+    let some = McpServerConfig { max_list_bytes: Some(50_000), ..scripted("some", &marker, &args) };
+    let manager = builder().build(vec![all, some]);
+    manager.connect_all().await.unwrap();
+    let n_tools = |server: &str| {
+        let prefix = format!("{server}_");
+        tools(&manager).iter().filter(|name| name.starts_with(&prefix)).count()
+    };
+    eventually("both are connected", || n_tools("all") > 0 && n_tools("some") > 0).await;
+    assert!(n_tools("all") >= 40, "{}", n_tools("all"));
+    assert!((10..40).contains(&n_tools("some")), "{}", n_tools("some"));
+    manager.close().await;
+    marker.assert_no_processes_left(Duration::ZERO);
+}
 
 /// The goal is ten seconds on two idle cores; the test allows for a busy machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -113,4 +113,5 @@ fn malformed_entries_beyond_the_limit_are_counted() {
     assert_eq!((page.skipped.len(), page.n_bytes), (MAX_DESCRIBED + 1, json.len()));
     let last = page.skipped.last().unwrap();
     assert_eq!((last.index, &*last.reason), (MAX_DESCRIBED + 50, "50 more entries are malformed"));
+    assert_eq!(n_skipped(&page.skipped), MAX_DESCRIBED + 50);
 }

@@ -4,6 +4,7 @@
 //! later perhaps [`ShutdownTimeouts`], which request a stop. The guardian sends [`Report`]s. Arguments and environment
 //! travel over the socket and not on the command line, where every user could read them.
 
+use std::future::pending;
 use std::io;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -18,16 +19,19 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt, BufReader, Interest, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::timeout;
-use toolrack_transport::{ExitStatus, TransportError};
+use tokio::time::{Instant, timeout};
+use toolrack_transport::{ExitStatus, TransportError, deadline_after};
 
-use crate::guardian::ARGUMENT;
+use crate::guardian::{ARGUMENT, GuardianProcess};
 use crate::launch_spec::LaunchSpec;
 use crate::options::ShutdownTimeouts;
-use crate::orphan_cleanup::kill_tagged_launch;
-use crate::process::{DesiredState, ProcessState, exec_error, guardian_error, run_cleanup};
+use crate::orphan_cleanup::{kill_tagged_launch, new_process_tag};
+use crate::process::{
+    DesiredState, ProcessState, exec_error, guardian_error, run_cleanup, sleep_until_some,
+};
 
 /// The size of a read buffer for reports, of which every idle server has one. Reports are short.
 const REPORT_BYTES: usize = 128;
@@ -59,13 +63,18 @@ pub(crate) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
 /// A guardian that does not respond in this time is broken. Starting one takes about a millisecond.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a guardian may take to exit after its last report or its abandonment.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a guardian may be stopped while its server runs. A guardian that is stopped longer is killed with the
+/// server, because only a server has a reason to stop it.
+const STOPPED_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How late the last report may be before the guardian is checked for a stop, and the time between checks. Shorter than
+/// the time that `close` waits after both shutdown timeouts.
+const LATE_REPORT: Duration = Duration::from_millis(500);
 
 /// A server under a guardian.
 #[derive(Debug)]
 pub(crate) struct GuardedProcess {
-    pub(crate) guardian: Child,
+    pub(crate) guardian: GuardianProcess,
     reports: Reports,
     requests: OwnedWriteHalf,
     tag: String,
@@ -78,7 +87,7 @@ type Reports = Lines<BufReader<OwnedReadHalf>>;
 /// A guardian without a server.
 #[derive(Debug)]
 pub(crate) struct GuardianConnection {
-    pub(crate) process: Child,
+    pub(crate) process: GuardianProcess,
     pub(crate) socket: UnixStream,
 }
 
@@ -91,10 +100,12 @@ impl GuardianConnection {
         let process = Command::new(program)
             .arg0("toolrack-guard")
             .arg(ARGUMENT)
+            .arg(new_process_tag())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
+        let process = GuardianProcess::new(process);
         Ok(Self { process, socket: UnixStream::from_std(ours)? })
     }
 
@@ -105,7 +116,7 @@ impl GuardianConnection {
         pipes: [OwnedFd; 3],
         tag: String,
     ) -> Result<GuardedProcess, TransportError> {
-        let Self { process: guardian, socket } = self;
+        let Self { process: mut guardian, socket } = self;
         let launch = encode(spec)?;
         if launch.len() > MAX_MESSAGE_BYTES {
             return Err(exec_error(spec, io::ErrorKind::ArgumentListTooLong.into()));
@@ -118,7 +129,13 @@ impl GuardianConnection {
             let report = next_report(&mut reports).await?;
             Ok((report, reports, requests))
         });
-        match started.await {
+        let started = started.await;
+        // The server may run already, and stop its guardian before that reports anything.
+        if !matches!(started, Ok(Ok((Some(_), ..)))) && guardian.is_stopped() {
+            guardian.kill_with_server(&tag).await;
+            return Err(guardian_error(io::ErrorKind::TimedOut.into()));
+        }
+        match started {
             Ok(Ok((Some(Report::Started), reports, requests))) => {
                 let cleanup = spec.cleanup_command().map(Command::from);
                 Ok(GuardedProcess { guardian, reports, requests, tag, cleanup })
@@ -169,11 +186,7 @@ impl GuardedProcess {
         if let Some(status) = exit {
             report(ProcessState::Gone(status));
         }
-        match timeout(EXIT_TIMEOUT, self.guardian.wait()).await {
-            Ok(Ok(status)) => tracing::trace!(%status, "guardian exited"),
-            Ok(Err(error)) => tracing::warn!(%error, "cannot wait for the guardian"),
-            Err(_elapsed) => tracing::warn!("guardian did not exit in time"),
-        }
+        self.guardian.end(&self.tag).await;
     }
 
     /// Relays stop requests to the guardian and its reports to us. Returns the exit status once no process is left, or
@@ -184,6 +197,10 @@ impl GuardedProcess {
         report: &(dyn Fn(ProcessState) + Sync),
     ) -> Option<ExitStatus> {
         let mut exit = ExitStatus::Unknown;
+        let mut is_stopping = false;
+        let mut child_signals = signal(SignalKind::child()).ok();
+        // When to check whether the guardian is stopped. A stop before the line above sends no signal that we see.
+        let mut check = self.guardian.is_stopped().then(|| Instant::now() + STOPPED_TIMEOUT);
         loop {
             tokio::select! {
                 received = next_report(&mut self.reports) => match received {
@@ -203,9 +220,28 @@ impl GuardedProcess {
                     let state = changed.map_or(DesiredState::Abandoned, |()| *desired.borrow_and_update());
                     match state {
                         DesiredState::Running => {}
-                        DesiredState::Stopped(timeouts) => self.stop(&timeouts).await,
+                        DesiredState::Stopped(timeouts) => {
+                            self.stop(&timeouts).await;
+                            is_stopping = true;
+                            let both = timeouts.close_stdin.saturating_add(timeouts.terminate);
+                            let late = deadline_after(Instant::now(), both.saturating_add(LATE_REPORT));
+                            check = Some(check.map_or(late, |check| check.min(late)));
+                        }
                         DesiredState::Abandoned => return None,
                     }
+                }
+                () = next_signal(&mut child_signals) => {
+                    if check.is_none() && self.guardian.is_stopped() {
+                        check = Some(Instant::now() + STOPPED_TIMEOUT);
+                    }
+                }
+                () = sleep_until_some(check) => {
+                    if self.guardian.is_stopped() {
+                        self.guardian.kill_with_server(&self.tag).await;
+                        run_cleanup(self.cleanup.take()).await;
+                        return Some(exit);
+                    }
+                    check = is_stopping.then(|| Instant::now() + LATE_REPORT);
                 }
             }
         }
@@ -220,6 +256,17 @@ impl GuardedProcess {
         if let Err(error) = sent {
             tracing::debug!(%error, "cannot send the stop message to the guardian");
         }
+    }
+}
+
+/// The next signal. Never, if the system does not report signals.
+async fn next_signal(signals: &mut Option<SignalStream>) {
+    let received = match signals {
+        Some(signals) => signals.recv().await,
+        None => None,
+    };
+    if received.is_none() {
+        pending::<()>().await;
     }
 }
 

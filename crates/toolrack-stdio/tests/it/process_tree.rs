@@ -1,15 +1,20 @@
 //! No process outlives its transport.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::json;
 use tokio::time::Instant;
-use toolrack_stdio::{EnvInheritance, Guardian, StdioOptions};
+use toolrack_stdio::{
+    CleanupCommand, EnvInheritance, Guardian, McpServerDef, StdioClientTransport, StdioOptions,
+};
 use toolrack_testkit::{LogCapture, Marker};
 use toolrack_transport::{CloseReason, Delivery, ExitStatus, Transport, TransportError};
 
-use crate::fixture::{call, fast_shutdown, guarded, initialized, scripted_server, text};
+use crate::fixture::{
+    RecordingHandler, call, fast_shutdown, guarded, initialized, scripted_server, text,
+};
 
 const PROMPT: Duration = Duration::from_millis(500);
 
@@ -133,23 +138,194 @@ async fn killed_guardian_leaves_no_orphans() {
     marker.assert_no_processes_left(Duration::from_secs(1));
 }
 
-/// A stopped guardian kills nothing, as if the kernel could not end the process.
+/// A cleanup command that runs longer than `close` waits, as if the kernel could not end a process.
 #[tokio::test]
 async fn close_warns_about_processes_that_do_not_exit() {
     let logged = LogCapture::default();
     let _default = tracing::subscriber::set_default(logged.clone());
     let marker = Marker::new();
-    let server = scripted_server(&marker, &["--plan", "ignore=term,eof"]);
-    let transport = initialized(&server, fast_shutdown()).await;
-    signal_guardian(&marker, Signal::STOP);
-    let guardian = find_guardian(&marker);
+    let cleanup = CleanupCommand { command: "sleep".to_owned(), args: vec!["6".to_owned()] };
+    let options = StdioOptions { cleanup: Some(cleanup), ..fast_shutdown() };
+    let transport = initialized(&scripted_server(&marker, &[]), options).await;
     transport.close().await;
     let warning = "did not exit in time";
     let is_warning = |line: &str| line.starts_with("WARN") && line.contains(warning);
     assert!(logged.text().lines().any(is_warning), "{}", logged.text());
     assert!(!marker.survivors().is_empty());
-    kill_process(guardian, Signal::CONT).unwrap();
+    marker.assert_no_processes_left(Duration::from_secs(10));
+}
+
+/// A server that stops its guardian, with processes outside the session of which some have no tag.
+const STOPS_GUARDIAN: &str = "escape=2; escape=1,untagged; ignore=term,eof";
+
+fn hostile_server(marker: &Marker, plan: &str) -> McpServerDef {
+    scripted_server(marker, &["--marker", marker.value(), "--plan", plan])
+}
+
+/// The parts of `close`, and a second for a machine under load.
+const CLOSE_LIMIT: Duration = Duration::from_millis(200 + 200 + 1000 + 1000);
+
+#[tokio::test]
+async fn stopped_guardian_leaves_no_process_when_close_returns() {
+    for plan in [STOPS_GUARDIAN, "escape=2; escape=1,untagged; ignore=term,eof; tree"] {
+        let marker = Marker::new();
+        let transport = initialized(&hostile_server(&marker, plan), fast_shutdown()).await;
+        let guardian = find_guardian(&marker);
+        kill_process(guardian, Signal::STOP).unwrap();
+        let started = Instant::now();
+        transport.close().await;
+        assert!(started.elapsed() < CLOSE_LIMIT, "{:?}", started.elapsed());
+        marker.assert_no_processes_left(Duration::ZERO);
+        assert_gone(guardian).await;
+    }
+}
+
+#[tokio::test]
+async fn server_that_stops_its_guardian_is_ended_while_it_runs() {
+    let marker = Marker::new();
+    let plan = format!("{STOPS_GUARDIAN}; call:1=stopparent+hang");
+    let transport = initialized(&hostile_server(&marker, &plan), guarded()).await;
+    let guardian = find_guardian(&marker);
+    let error = call(&transport, "echo", json!({"text": "x"}), 30_000).await.unwrap_err();
+    assert!(matches!(error.error, TransportError::ProcessExited(_)), "{error:?}");
     marker.assert_no_processes_left(Duration::from_secs(5));
+    transport.close().await;
+    assert_gone(guardian).await;
+}
+
+#[tokio::test]
+async fn guardian_that_is_stopped_during_the_shutdown_is_killed() {
+    let marker = Marker::new();
+    let plan = format!("{STOPS_GUARDIAN}; eof=stopparent");
+    let transport = initialized(&hostile_server(&marker, &plan), fast_shutdown()).await;
+    let guardian = find_guardian(&marker);
+    transport.close().await;
+    marker.assert_no_processes_left(Duration::ZERO);
+    assert_gone(guardian).await;
+}
+
+/// Over and over: a guardian is also stopped before it has reported its start.
+#[tokio::test]
+async fn server_that_stops_its_guardian_at_once_leaves_no_process() {
+    let options = || StdioOptions { shutdown: fast_shutdown().shutdown, ..guarded() };
+    for _ in 0..3 {
+        let marker = Marker::new();
+        let definition = hostile_server(&marker, "stopparent; ignore=term,eof; escape=1");
+        let handler = Arc::new(RecordingHandler::default());
+        // It starts or fails, depending on which process is faster.
+        if let Ok(transport) = StdioClientTransport::spawn(&definition, options(), handler).await {
+            transport.close().await;
+        }
+        marker.assert_no_processes_left(Duration::ZERO);
+    }
+}
+
+#[tokio::test]
+async fn dropped_transport_ends_a_stopped_guardian() {
+    let marker = Marker::new();
+    let transport = initialized(&hostile_server(&marker, STOPS_GUARDIAN), guarded()).await;
+    let guardian = find_guardian(&marker);
+    kill_process(guardian, Signal::STOP).unwrap();
+    drop(transport);
+    let gone = async {
+        while !marker.survivors().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+    assert_gone(guardian).await;
+}
+
+/// Any process of the user may lower the limits of the guardian.
+#[tokio::test]
+async fn guardian_without_descriptors_ends_all_processes() {
+    let marker = Marker::new();
+    let transport = initialized(&hostile_server(&marker, STOPS_GUARDIAN), fast_shutdown()).await;
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    prlimit(Some(find_guardian(&marker)), Resource::Nofile, none).unwrap();
+    transport.close().await;
+    marker.assert_no_processes_left(Duration::ZERO);
+}
+
+#[tokio::test]
+async fn guardian_survives_every_signal_that_can_be_blocked() {
+    let marker = Marker::new();
+    let transport = initialized(&hostile_server(&marker, ""), guarded()).await;
+    let guardian = find_guardian(&marker);
+    for signal in [
+        Signal::USR1,
+        Signal::USR2,
+        Signal::ALARM,
+        Signal::QUIT,
+        Signal::TSTP,
+        Signal::TTIN,
+        Signal::TTOU,
+        Signal::PIPE,
+    ] {
+        kill_process(guardian, signal).unwrap();
+    }
+    call(&transport, "echo", json!({"text": "x"}), 10_000).await.unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", guardian.as_raw_nonzero()));
+    assert!(status.unwrap().contains("State:\tS"));
+    transport.close().await;
+    marker.assert_no_processes_left(Duration::ZERO);
+}
+
+/// The kernel gives the files of a process that may not be traced to root.
+#[tokio::test]
+async fn guardian_cannot_be_traced() {
+    let marker = Marker::new();
+    let transport = initialized(&hostile_server(&marker, ""), guarded()).await;
+    let guardian = find_guardian(&marker).as_raw_nonzero();
+    let file = std::fs::metadata(format!("/proc/{guardian}/environ")).unwrap();
+    if rustix::process::getuid().is_root() {
+        toolrack_testkit::skipped("guardian_cannot_be_traced", "root may trace every process");
+    } else {
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&file), 0);
+    }
+    transport.close().await;
+}
+
+/// A process with the arguments of a stopped guardian, whose child has no tag.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the test plays the guardian of another owner")]
+async fn cleanup_kills_stopped_guardians_of_lost_owners_only() {
+    let marker = Marker::new();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("__guard"), "sleep 300 & kill -STOP $$; wait").unwrap();
+    let own_tag = toolrack_stdio::new_process_tag();
+    let parts: Vec<&str> = own_tag.split('.').collect();
+    let lost_tag = format!("{}.{}.{}.{}.1.1", parts[0], parts[1], parts[2], u32::MAX);
+    let mut guardians = [own_tag, lost_tag].map(|tag| {
+        std::process::Command::new("sh")
+            .args(["__guard", &tag])
+            .current_dir(folder.path())
+            .env(Marker::VARIABLE, marker.value())
+            .spawn()
+            .unwrap()
+    });
+    let is_stopped = |process: &toolrack_testkit::Process| process.state == 'T';
+    toolrack_testkit::eventually(Duration::from_secs(10), "both guardians are stopped", || {
+        marker.survivors().iter().filter(|process| is_stopped(process)).count() == 2
+    });
+    assert!(toolrack_stdio::kill_orphans() >= 2);
+    guardians[1].wait().unwrap();
+    toolrack_testkit::eventually(Duration::from_secs(5), "one guardian is left", || {
+        marker.survivors().len() == 2
+    });
+    assert!(guardians[0].try_wait().unwrap().is_none());
+    marker.kill_survivors();
+    guardians[0].wait().unwrap();
+}
+
+/// Waits with the runtime, which reaps the guardian.
+async fn assert_gone(guardian: Pid) {
+    let gone = async {
+        while rustix::process::test_kill_process(guardian).is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), gone).await.unwrap();
 }
 
 pub(crate) fn kill_guardian(marker: &Marker) {

@@ -39,7 +39,8 @@ pub(crate) enum Fault {
     Close(Stream),
     Leak(i32),
     StopRead,
-    Escape(u64),
+    Escape { count: u64, tag: Tag },
+    StopParent,
     Children(u64),
     Spin,
     Burn,
@@ -136,6 +137,15 @@ pub(crate) enum Stream {
     Stderr,
 }
 
+/// Whether a process keeps the tag by which its owner could find it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tag {
+    #[default]
+    Tagged,
+    Untagged,
+}
+
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Ignored {
@@ -171,7 +181,9 @@ pub(crate) const FAULTS: &str = "\
   close(stdout)        closes stdout, stdin or stderr and keeps running
   leak(0)              exits and leaves a process that holds stdout open
   stopread             stops reading after this message
-  escape(2)            starts sleeping processes that leave the session and ignore TERM
+  escape(2)            starts sleeping processes that leave the session and ignore TERM; escape(2,untagged): \
+    without the tag in their environment
+  stopparent           stops the process that started the server, its guardian, with SIGSTOP
   children(2)          starts sleeping processes
   spin                 burns a CPU and does nothing else
   burn                 burns a CPU while serving
@@ -223,7 +235,8 @@ impl Fault {
             "close" => Self::Close(args.word()?),
             "leak" => Self::Leak(args.or(0, exit_code)?),
             "stopread" => Self::StopRead,
-            "escape" => Self::Escape(args.count(1)?),
+            "escape" => Self::Escape { count: args.count(1)?, tag: args.word()? },
+            "stopparent" => Self::StopParent,
             "children" => Self::Children(args.count(1)?),
             "spin" => Self::Spin,
             "burn" => Self::Burn,
@@ -251,7 +264,8 @@ impl Fault {
             Self::Cursor(_) => Trigger::List,
             Self::Ignore(_)
             | Self::Tree(_)
-            | Self::Escape(_)
+            | Self::Escape { .. }
+            | Self::StopParent
             | Self::Children(_)
             | Self::Prompt => Trigger::Start,
             _ => Trigger::Call,

@@ -3,7 +3,7 @@
 //! Each is this same program in another role, so it inherits the environment and needs no `fork`.
 
 use std::io::{self, Read, Write};
-use std::process::{Child, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -13,6 +13,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::options::Options;
 use crate::harness::command;
+use crate::plan::Tag;
+
+/// The variable by which the stdio transport finds the processes of a server.
+const TAG_VARIABLE: &str = "TOOLRACK_RUN";
 
 /// Two commands: with a single one, some shells `exec` it and disappear.
 const SHELL_SCRIPT: &str = r#""$0" "$@"; exit $?"#;
@@ -42,8 +46,12 @@ pub(super) fn start_stdout_holder(options: &Options) -> io::Result<()> {
 }
 
 /// Starts processes in their own session and without a parent; returns when they have escaped.
-pub(super) fn start_escapees(n_escapees: u64, options: &Options) -> io::Result<()> {
-    let between = start(&format!("between:{n_escapees}"), options, Stdio::null())?.wait()?;
+pub(super) fn start_escapees(n_escapees: u64, tag: Tag, options: &Options) -> io::Result<()> {
+    let mut between = role(&format!("between:{n_escapees}"), options, Stdio::null())?;
+    if tag == Tag::Untagged {
+        between.env_remove(TAG_VARIABLE);
+    }
+    let between = between.spawn()?.wait()?;
     if between.success() { Ok(()) } else { Err(io::Error::other("no process escaped")) }
 }
 
@@ -67,6 +75,12 @@ pub(super) fn run_escapee(lifetime: Duration) -> io::Result<ExitCode> {
     sleep_then_exit(lifetime)
 }
 
+/// Stops the process that started this one.
+pub(super) fn stop_parent() -> io::Result<()> {
+    let parent = rustix::process::getppid().ok_or(io::ErrorKind::NotFound)?;
+    Ok(rustix::process::kill_process(parent, rustix::process::Signal::STOP)?)
+}
+
 pub(super) fn ignore_sigterm() -> io::Result<()> {
     ignore_signal(SIGTERM)
 }
@@ -87,11 +101,17 @@ fn ignore_signal(signal: i32) -> io::Result<()> {
     signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map(|_registered| ())
 }
 
-fn start(role: &str, options: &Options, stdout: Stdio) -> io::Result<Child> {
+fn start(role_name: &str, options: &Options, stdout: Stdio) -> io::Result<Child> {
+    role(role_name, options, stdout)?.spawn()
+}
+
+/// This program in another role.
+fn role(role: &str, options: &Options, stdout: Stdio) -> io::Result<Command> {
     let mut child = command(std::env::current_exe()?);
     child.args(["--role", role, "--lifetime", &format!("{}ms", options.lifetime.as_millis())]);
     if let Some(marker) = &options.marker {
         child.args(["--marker", marker]);
     }
-    child.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).spawn()
+    child.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null());
+    Ok(child)
 }

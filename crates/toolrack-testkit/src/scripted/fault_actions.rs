@@ -57,7 +57,10 @@ impl MessageContext {
                 child_process::exit(*code);
             }
             Fault::StopRead => server.flags.stopped_reading.store(true, Ordering::Relaxed),
-            Fault::Escape(count) => exit_on_error(child_process::start_escapees(*count, options)),
+            Fault::Escape { count, tag } => {
+                exit_on_error(child_process::start_escapees(*count, *tag, options));
+            }
+            Fault::StopParent => exit_on_error(child_process::stop_parent()),
             Fault::Children(count) => exit_on_error(child_process::start_children(*count, options)),
             Fault::Spin => spin(options.lifetime),
             Fault::Burn => {

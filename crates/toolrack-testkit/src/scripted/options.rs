@@ -18,7 +18,10 @@ pub(super) struct Options {
     pub(super) mix: Option<FaultMix>,
     pub(super) n_tools: u64,
     pub(super) schema_bytes: u64,
-    /// Tools per page; `None` puts all on one.
+    /// Generated resources, templates and prompts, and the size of each description.
+    pub(super) n_entries: u64,
+    pub(super) entry_bytes: u64,
+    /// Entries per page; `None` puts all on one.
     pub(super) page_size: Option<usize>,
     /// Whether it neither declares nor sends `list_changed`.
     pub(super) silent_changes: bool,
@@ -77,6 +80,8 @@ pub(super) fn parse(args: &[String]) -> Result<Option<Options>, String> {
             "--seed" => seed = parse_seed(value()?).map_err(within)?,
             "--tools" => options.n_tools = quantity::count(value()?).map_err(within)?,
             "--schema-bytes" => options.schema_bytes = quantity::bytes(value()?).map_err(within)?,
+            "--entries" => options.n_entries = quantity::count(value()?).map_err(within)?,
+            "--entry-bytes" => options.entry_bytes = quantity::bytes(value()?).map_err(within)?,
             "--page-size" => options.page_size = Some(page_size(value()?).map_err(within)?),
             "--silent-changes" => options.silent_changes = true,
             "--journal" => options.journal = Some(PathBuf::from(value()?)),
@@ -161,7 +166,9 @@ Options:
   --seed N            the seed of the mix (default 0); `pid` differs for each process
   --tools N           this many generated tools besides its own
   --schema-bytes SIZE the size of the input schema of each generated tool
-  --page-size N       tools per page of `tools/list` (default: all)
+  --entries N         generates this many resources, templates and prompts, too
+  --entry-bytes SIZE  the size of the description of each of them
+  --page-size N       entries per page of a list (default: all)
   --silent-changes    does not declare or send tools/list_changed
   --journal FILE      append a line for each executed or cancelled call
   --marker TEXT       ignored; marks this process and its children

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::PendingRequest;
+use super::tool_list::from_cursor;
 use crate::jsonrpc::{Params, Response, RpcError, RpcResult, text_block};
 
 const ECHO_PREFIX: &str = "test://echo/";
@@ -15,24 +16,79 @@ pub(super) fn read(
     n_updates: u64,
 ) -> RpcResult {
     match method {
-        "resources/list" => Ok(Response::cacheable(&json!({ "resources": [
-            { "uri": "test://readme", "name": "readme", "mimeType": "text/plain" },
-            { "uri": "test://logo", "name": "logo", "mimeType": "image/gif" },
-            { "uri": "test://counter", "name": "counter", "description": "Changes when touched" },
-        ]}))),
-        "resources/templates/list" => Ok(Response::cacheable(&json!({ "resourceTemplates": [
-            { "uriTemplate": "test://echo/{text}", "name": "echo", "mimeType": "text/plain" },
-        ]}))),
+        "resources/list" => {
+            let own = vec![
+                json!({ "uri": "test://readme", "name": "readme", "mimeType": "text/plain" }),
+                json!({ "uri": "test://logo", "name": "logo", "mimeType": "image/gif" }),
+                json!({ "uri": "test://counter", "name": "counter", "description": "Changes when touched" }),
+            ];
+            list(
+                pending,
+                params,
+                "resources",
+                own,
+                |name| json!({ "uri": format!("test://generated/{name}"), "name": name }),
+            )
+        }
+        "resources/templates/list" => {
+            let own = vec![
+                json!({ "uriTemplate": "test://echo/{text}", "name": "echo", "mimeType": "text/plain" }),
+            ];
+            list(
+                pending,
+                params,
+                "resourceTemplates",
+                own,
+                |name| json!({ "uriTemplate": format!("test://generated/{name}/{{text}}"), "name": name }),
+            )
+        }
         "resources/read" => read_resource(pending, params, n_updates),
-        "prompts/list" => Ok(Response::cacheable(&json!({ "prompts": [
-            { "name": "plain", "description": "A prompt without arguments" },
-            { "name": "greeting", "description": "Greets somebody", "arguments": [
-                { "name": "name", "description": "Whom to greet", "required": true },
-            ]},
-        ]}))),
+        "prompts/list" => {
+            let own = vec![
+                json!({ "name": "plain", "description": "A prompt without arguments" }),
+                json!({ "name": "greeting", "description": "Greets somebody", "arguments": [
+                    { "name": "name", "description": "Whom to greet", "required": true },
+                ]}),
+            ];
+            list(pending, params, "prompts", own, |name| json!({ "name": name }))
+        }
         "prompts/get" => get_prompt(params),
         "completion/complete" => complete(params),
         other => Err(RpcError::unknown_method(other)),
+    }
+}
+
+/// A page of a list: the entries of every server, then generated ones.
+fn list(
+    pending: &PendingRequest,
+    params: &Params<'_>,
+    member: &str,
+    own: Vec<Value>,
+    generate: impl Fn(String) -> Value,
+) -> RpcResult {
+    let options = &pending.context.server.options;
+    let n_generated = usize::try_from(options.n_entries).unwrap_or(usize::MAX);
+    let total = own.len().saturating_add(n_generated);
+    let from = params.cursor.as_deref().map_or(Ok(0), |cursor| from_cursor(cursor, total))?;
+    let to = options.page_size.map_or(total, |size| from.saturating_add(size).min(total));
+    let description = "d".repeat(usize::try_from(options.entry_bytes).unwrap_or_default());
+    let entry = |index: usize| {
+        own.get(index).cloned().unwrap_or_else(|| {
+            let mut entry = generate(format!("entry-{index}"));
+            put(&mut entry, "description", json!(description));
+            entry
+        })
+    };
+    let mut page = json!({ member: (from..to).map(entry).collect::<Vec<Value>>() });
+    if to < total {
+        put(&mut page, "nextCursor", json!(format!("from-{to}")));
+    }
+    Ok(Response::cacheable(&page))
+}
+
+fn put(object: &mut Value, member: &str, value: Value) {
+    if let Value::Object(members) = object {
+        members.insert(member.to_owned(), value);
     }
 }
 

@@ -130,7 +130,7 @@ impl ToolList {
     }
 }
 
-fn from_cursor(cursor: &str, total: usize) -> Result<usize, RpcError> {
+pub(super) fn from_cursor(cursor: &str, total: usize) -> Result<usize, RpcError> {
     let index = cursor.strip_prefix("from-").and_then(|rest| rest.parse().ok());
     index
         .filter(|index| *index <= total)
