@@ -18,7 +18,7 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_LENGTH: u64 = i64::MAX as u64;
 
 /// Headers that are kept for later lookup.
-static KEPT_HEADERS: [HeaderName; 4] = [HTTP_SESSION_ID, WWW_AUTHENTICATE, LOCATION, RETRY_AFTER];
+pub(super) static KEPT_HEADERS: [HeaderName; 4] = [HTTP_SESSION_ID, WWW_AUTHENTICATE, LOCATION, RETRY_AFTER];
 
 /// Parsed response head.
 #[derive(Debug)]
