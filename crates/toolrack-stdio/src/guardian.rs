@@ -10,7 +10,7 @@
 //! processes. A child that has exited keeps its id until its parent waits for it. The server is waited for last, so the
 //! id of its process group stays ours until no process is left to signal.
 
-mod protocol;
+pub(crate) mod protocol;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -18,7 +18,8 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_LENGTH: u64 = i64::MAX as u64;
 
 /// Headers that are kept for later lookup.
-pub(super) static KEPT_HEADERS: [HeaderName; 4] = [HTTP_SESSION_ID, WWW_AUTHENTICATE, LOCATION, RETRY_AFTER];
+pub(super) static KEPT_HEADERS: [HeaderName; 4] =
+    [HTTP_SESSION_ID, WWW_AUTHENTICATE, LOCATION, RETRY_AFTER];
 
 /// Parsed response head.
 #[derive(Debug)]
@@ -129,8 +130,7 @@ impl HeaderFields {
             // RFC 9112 §6.3: only the final coding decides how the body ends.
             let last = list_items(field.value).last().unwrap_or_default();
             // A coding with bytes outside of ASCII is unknown, and so is what comes before and after it.
-            self.is_chunked =
-                Some(field.value.is_ascii() && last.eq_ignore_ascii_case(b"chunked"));
+            self.is_chunked = Some(field.value.is_ascii() && last.eq_ignore_ascii_case(b"chunked"));
         } else if is("connection") {
             for token in list_items(field.value) {
                 // `close` wins over `keep-alive`, in any order.

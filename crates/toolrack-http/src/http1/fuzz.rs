@@ -205,9 +205,8 @@ fn read(bytes: &[u8], step: usize, ending: Ending, reading: BodyReading) -> Exch
 /// Headers that the transport looks at, with their values.
 fn kept(headers: &HeaderMap) -> Vec<(&'static str, HeaderValue)> {
     let names = KEPT_HEADERS.iter();
-    let values = names.flat_map(|name| {
-        headers.get_all(name).iter().map(|value| (name.as_str(), value.clone()))
-    });
+    let values = names
+        .flat_map(|name| headers.get_all(name).iter().map(|value| (name.as_str(), value.clone())));
     values.collect()
 }
 
@@ -231,8 +230,7 @@ fn read_with_hyper(bytes: &[u8], step: usize, ending: Ending) -> Exchange {
     };
     let headers = response.headers();
     let content = ContentInfo::from_headers(headers);
-    exchange.head =
-        Some(Head { status: response.status().as_u16(), content, kept: kept(headers) });
+    exchange.head = Some(Head { status: response.status().as_u16(), content, kept: kept(headers) });
     let mut body: Incoming = response.into_body();
     exchange.end = loop {
         match driver.run(&mut context, |context| Pin::new(&mut body).poll_frame(context)) {
@@ -271,7 +269,8 @@ impl Driver {
                 return Some(value);
             }
             let before = self.n_left.load(Ordering::Relaxed);
-            let polled = self.connection.as_mut().map(|connection| connection.as_mut().poll(context));
+            let polled =
+                self.connection.as_mut().map(|connection| connection.as_mut().poll(context));
             if let Some(Poll::Ready(_outcome)) = polled {
                 self.connection = None;
             } else if self.n_left.load(Ordering::Relaxed) == before {
