@@ -3,6 +3,7 @@
 mod calls;
 mod config;
 mod daemon;
+mod merge_patch;
 mod servers;
 
 use std::collections::HashMap;

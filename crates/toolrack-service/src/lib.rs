@@ -40,6 +40,9 @@ mod config_snapshot;
 mod config_store;
 mod document;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod local_service;
 mod packages;
 mod paths;
