@@ -177,7 +177,8 @@ fn replace_in_strings(text: &[u8], replacements: &[(&str, String)]) -> Option<Ve
         }
         match rest.first() {
             Some(b'"') => in_string = !in_string,
-            // Skip an escape as a whole: a match that began at its second byte would leave a lone backslash.
+            // Skip an escape as a whole: a match that began within it would leave the start of an escape.
+            Some(b'\\') if rest.get(1) == Some(&b'u') => at += 5,
             Some(b'\\') => at += 1,
             _ => {}
         }
@@ -284,6 +285,8 @@ mod tests {
         assert_eq!(redacted(r#"["\u0061bc/d\u00E9f", 1]"#), r#"["[secret key]", 1]"#);
         assert_eq!(redacted(r#"{"abc\/d\u00e9f":"\u00e9"}"#), r#"{"[secret key]":"\u00e9"}"#);
         assert_eq!(redacted(r#"["a\/b","\u00e9"]"#), r#"["a\/b","\u00e9"]"#, "not changed");
+        redactor.add_secret("hex", "00e9xyz");
+        assert_eq!(redacted(r#"["\u00e9xyz"]"#), r#"["\u00e9xyz"]"#, "an escape is not cut");
         assert_eq!(redacted(r#"["abc\/d\u00e9f"#), r#"["abc\/d\u00e9f"#, "not JSON");
     }
 
