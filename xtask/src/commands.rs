@@ -5,18 +5,19 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use crate::{conformance, dashboard, install, public_api, release_program, test, tidy};
+use crate::{conformance, dashboard, fuzz, install, public_api, release_program, test, tidy};
 
 /// Runs a command in the workspace with these arguments.
 pub(crate) type Run = fn(&Path, &[String]) -> Result<ExitCode>;
 
-const COMMANDS: [(&str, Run); 9] = [
+const COMMANDS: [(&str, Run); 10] = [
     ("tidy", tidy::run),
     ("test", test::run),
     ("servers", install::run),
     ("public-api", public_api::run),
     ("bench", release_program::bench),
     ("reliability", release_program::reliability),
+    ("fuzz", fuzz::run),
     ("conformance", conformance::run),
     ("dashboard", dashboard::run),
     ("help", help),
@@ -31,6 +32,7 @@ usage: cargo xtask COMMAND
   public-api [--write]          compare the library's public items with docs/internal/public-api.txt, or write it
   bench [ARGS]                  build and run the benchmarks, release profile
   reliability [ARGS]            build and run the reliability gates, release profile
+  fuzz --minutes N [TARGET]     fuzz every target in turn, or one; also --list, --replay FILE TARGET, --minimize
   conformance [ARGS]            install and run the official conformance suites
   dashboard [--pictures]        test the dashboard in Chromium; --pictures updates docs/images
   help                          print this help";

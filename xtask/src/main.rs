@@ -1,4 +1,4 @@
-//! Project commands: `cargo xtask tidy|test|servers|public-api|bench|reliability|conformance|dashboard`.
+//! Project commands: `cargo xtask tidy|test|servers|public-api|bench|reliability|fuzz|conformance|dashboard`.
 //!
 //! Depends on no product crate, so that it builds in seconds on a fresh clone.
 //!
@@ -10,12 +10,14 @@
 //! | `public_api` | list of the library's public items |
 //! | `install` | test servers and programs from npm, PyPI and apt |
 //! | `release_program` | `bench` and `reliability`, built in the release profile |
+//! | `fuzz` | fuzz targets with libFuzzer |
 //! | `conformance`, `dashboard` | official suites; dashboard in Chromium |
 //! | `subprocess` | child processes with a time limit |
 
 mod commands;
 mod conformance;
 mod dashboard;
+mod fuzz;
 mod install;
 mod public_api;
 mod release_program;

@@ -114,7 +114,7 @@ fn s256_challenge(verifier: &Secret) -> String {
 /// Validates state and issuer of a callback, and returns the code.
 ///
 /// **Invariant:** neither the code nor the error is read before state and issuer are valid.
-fn validate_callback(
+pub(crate) fn validate_callback(
     query: &str,
     state: &Secret,
     metadata: &ServerMetadata,

@@ -138,7 +138,7 @@ impl Browser for PastedRedirect {
 }
 
 /// Query of the pasted redirect: the whole URL, or only its query.
-fn pasted_query(pasted: &Secret, redirect_uri: &str) -> Result<Secret, AuthError> {
+pub(crate) fn pasted_query(pasted: &Secret, redirect_uri: &str) -> Result<Secret, AuthError> {
     let text = pasted.reveal().trim().trim_matches(['"', '\'', '<', '>']);
     if let Some(query) = text.strip_prefix('?') {
         return Ok(Secret::new(query));
@@ -344,7 +344,7 @@ fn outcome_page(outcome: Result<(), AuthError>) -> String {
 }
 
 /// Query of a request for `path`, or the error status.
-fn callback_query<'a>(head: &'a str, path: &str) -> Result<&'a str, &'static str> {
+pub(crate) fn callback_query<'a>(head: &'a str, path: &str) -> Result<&'a str, &'static str> {
     let mut words = head.lines().next().unwrap_or_default().split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (found, query) = target.split_once('?').unwrap_or((target, ""));

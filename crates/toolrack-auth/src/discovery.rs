@@ -173,7 +173,7 @@ impl ServerMetadata {
 }
 
 /// URLs of the protected resource metadata, in order: from the challenge, for the path, for the origin.
-fn resource_metadata_urls(server: &Url, from_challenge: Option<&str>) -> Vec<Url> {
+pub(crate) fn resource_metadata_urls(server: &Url, from_challenge: Option<&str>) -> Vec<Url> {
     let mut urls = Vec::new();
     urls.extend(from_challenge.and_then(|reference| server.join(reference).ok()));
     let path = server.path().trim_end_matches('/');
@@ -189,7 +189,7 @@ fn resource_metadata_urls(server: &Url, from_challenge: Option<&str>) -> Vec<Url
 }
 
 /// URLs of the metadata of `issuer`, in order (protocol facts §20.2 step 4).
-fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
+pub(crate) fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
     let path = issuer.path().trim_end_matches('/');
     let (oauth, openid) =
         ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration");

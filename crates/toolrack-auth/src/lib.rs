@@ -48,6 +48,9 @@ mod browser;
 mod client_registration;
 mod discovery;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod grants;
 mod http_client;
 mod secret;

@@ -4,6 +4,8 @@
 
 pub(crate) mod call_expr;
 pub(crate) mod coerce;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub(crate) mod schema;
 
 use std::io::{self, Read as _};

@@ -59,6 +59,9 @@ mod diagnostics;
 mod dialect;
 mod diff;
 mod duration;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod interpolate;
 mod json_schema;
 mod keys;

@@ -4,6 +4,7 @@ mod calls;
 mod config;
 mod daemon;
 mod keys;
+mod merge_patch;
 mod servers;
 
 use std::collections::HashMap;

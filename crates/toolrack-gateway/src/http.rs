@@ -72,7 +72,7 @@ pub struct HttpGateway {
 }
 
 /// How a POST body is handled.
-enum PostKind {
+pub(crate) enum PostKind {
     Stateless,
     /// `initialize`, which opens a session.
     Initialize,
@@ -313,7 +313,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// Decides by headers and `_meta` how a POST body is handled.
-fn classify(headers: &HeaderMap, incoming: &Incoming) -> PostKind {
+pub(crate) fn classify(headers: &HeaderMap, incoming: &Incoming) -> PostKind {
     let session = single_value(headers, &HTTP_SESSION_ID).map(str::to_owned);
     let version = single_value(headers, &PROTOCOL_VERSION).map(Revision::parse);
     // An unknown version counts as modern: the stateless handler answers it with the supported ones.

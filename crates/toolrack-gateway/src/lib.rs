@@ -71,6 +71,9 @@ mod client_session;
 mod encode;
 mod error_mapping;
 mod forward;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod gateway;
 mod http;
 mod list_cache;

@@ -4,6 +4,8 @@
 //! **Invariant:** an idle connection holds no buffer.
 
 mod decoder;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 
 pub(crate) use decoder::{COPY_BYTES, ResponseHead, parse_digits};
 

@@ -40,6 +40,9 @@
 mod connect;
 mod connection_pool;
 mod endpoint_url;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod http1;
 mod options;
 mod proxy;

@@ -3,6 +3,9 @@
 //! **Invariant:** a body never grows beyond its limit, before or after decompression, and its connection is
 //! reused only after the body has been read to its end.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 use std::future::poll_fn;
 use std::io::{self, Write as _};
 use std::pin::Pin;

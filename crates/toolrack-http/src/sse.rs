@@ -5,6 +5,9 @@
 //! **Invariant:** chunk boundaries have no effect, no input is an error, and memory stays below the limit of
 //! one event.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 use std::time::Duration;
 
 use bytes::Bytes;

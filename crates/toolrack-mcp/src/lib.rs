@@ -38,6 +38,9 @@ mod discover;
 mod elicitation;
 mod error;
 mod form;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod initialize;
 mod input_required;
 mod list_page;

@@ -41,6 +41,9 @@ mod config_snapshot;
 mod config_store;
 mod document;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod home_permissions;
 mod local_service;
 mod packages;

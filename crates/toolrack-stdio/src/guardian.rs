@@ -11,7 +11,7 @@
 //! id of its process group stays ours until no process is left to signal.
 
 mod process;
-mod protocol;
+pub(crate) mod protocol;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -55,6 +55,9 @@
 
 mod compat;
 #[cfg(target_os = "linux")]
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod guardian;
 mod io_task;
 mod launch_spec;

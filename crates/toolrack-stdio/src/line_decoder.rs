@@ -8,7 +8,7 @@
 use bytes::{Bytes, BytesMut};
 
 /// The size of each end that is kept of a discarded line; enough to find the request id.
-const KEPT_BYTES: usize = 512;
+pub(crate) const KEPT_BYTES: usize = 512;
 
 /// Lines of at least this size are passed on with their buffer instead of being copied out of it.
 const OWN_BUFFER_BYTES: usize = 32 << 10;

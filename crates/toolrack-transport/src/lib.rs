@@ -50,6 +50,9 @@ mod close_reason;
 mod credentials;
 mod encode;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod in_memory;
 mod json_rpc;
 mod message;

@@ -85,6 +85,11 @@ impl<'a> Message<'a> {
         if let Some((id, result)) = fast_success(line) {
             return Ok(Message::Success { id: RequestId::from(id), result });
         }
+        Self::parse_members(line)
+    }
+
+    /// Parses a line of any layout.
+    pub(crate) fn parse_members(line: &'a [u8]) -> Result<Self, MessageError> {
         let Members { method, params, id, result, error } = serde_json::from_slice(line)?;
         let params = params.map(as_bytes);
         match (method, id, result, error) {

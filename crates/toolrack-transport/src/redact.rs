@@ -92,13 +92,46 @@ impl Redactor {
         });
         let mut found =
             replacements(encodings, |encoding| memmem::find(&text, encoding.as_bytes()).is_some());
-        if found.is_empty() {
-            return text;
-        }
         for (_, placeholder) in &mut found {
             *placeholder = escape_json(placeholder);
         }
-        replace_in_strings(&text, &found).map_or(text, Bytes::from)
+        let redacted = replace_in_strings(&text, &found).filter(|_| !found.is_empty());
+        let redacted = redacted.map_or(text, Bytes::from);
+        // A server may escape more than needed: `\/`, or everything outside of ASCII.
+        let is_escaped = [r"\u", r"\/"]
+            .iter()
+            .any(|escape| memmem::find(&redacted, escape.as_bytes()).is_some());
+        if secrets.is_empty() || !is_escaped {
+            return redacted;
+        }
+        drop(secrets);
+        self.redact_decoded_strings(&redacted).map_or(redacted, Bytes::from)
+    }
+
+    /// Redacts the strings of a JSON text that contain a secret once their escapes are decoded. `None` if there is
+    /// none.
+    fn redact_decoded_strings(&self, text: &[u8]) -> Option<Vec<u8>> {
+        let mut replaced = Vec::new();
+        // Input before `copied` is in the output.
+        let (mut copied, mut at) = (0, 0);
+        while let Some(start) = text.get(at..).and_then(|rest| memchr::memchr(b'"', rest)) {
+            let start = at + start;
+            let end = start + string_length(text.get(start..)?)?;
+            let string = text.get(start..end)?;
+            at = end;
+            let decoded = memchr::memchr(b'\\', string)
+                .and_then(|_| serde_json::from_slice::<String>(string).ok());
+            if let Some(decoded) = decoded
+                && let Cow::Owned(redacted) = self.redact(&decoded)
+            {
+                replaced.extend_from_slice(text.get(copied..start)?);
+                replaced
+                    .extend_from_slice(serde_json::Value::from(redacted).to_string().as_bytes());
+                copied = end;
+            }
+        }
+        replaced.extend_from_slice(text.get(copied..)?);
+        (copied > 0).then_some(replaced)
     }
 }
 
@@ -144,7 +177,8 @@ fn replace_in_strings(text: &[u8], replacements: &[(&str, String)]) -> Option<Ve
         }
         match rest.first() {
             Some(b'"') => in_string = !in_string,
-            // Skip an escape as a whole: a match that began at its second byte would leave a lone backslash.
+            // Skip an escape as a whole: a match that began within it would leave the start of an escape.
+            Some(b'\\') if rest.get(1) == Some(&b'u') => at += 5,
             Some(b'\\') => at += 1,
             _ => {}
         }
@@ -152,6 +186,18 @@ fn replace_in_strings(text: &[u8], replacements: &[(&str, String)]) -> Option<Ve
     }
     replaced.extend_from_slice(text.get(copied..)?);
     (copied > 0).then_some(replaced)
+}
+
+/// Length of the JSON string at the start of the text, with its quotes. `None` if it does not end.
+fn string_length(text: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text.get(at) == Some(&b'"') {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
 }
 
 impl fmt::Debug for Redactor {
@@ -224,6 +270,24 @@ mod tests {
         check_json(r#"["123456",123456]"#, r#"["[secret pin]",123456]"#);
         check_json(r#"["\n3cr3t"]"#, r#"["\n3cr3t"]"#);
         check_json(r#"["\\n3cr3t"]"#, r#"["\\[secret token]"]"#);
+    }
+
+    #[test]
+    fn escapes_do_not_hide_a_secret_in_json() {
+        let redactor = Redactor::default();
+        redactor.add_secret("key", "abc/d\u{e9}f");
+        let redacted = |text: &'static str| {
+            let redacted = redactor.redact_json(Bytes::from_static(text.as_bytes()));
+            String::from_utf8(redacted.to_vec()).unwrap()
+        };
+        // PHP escapes slashes, Python everything outside of ASCII.
+        assert_eq!(redacted(r#"{"a":["x abc\/d\u00e9f"]}"#), r#"{"a":["x [secret key]"]}"#);
+        assert_eq!(redacted(r#"["\u0061bc/d\u00E9f", 1]"#), r#"["[secret key]", 1]"#);
+        assert_eq!(redacted(r#"{"abc\/d\u00e9f":"\u00e9"}"#), r#"{"[secret key]":"\u00e9"}"#);
+        assert_eq!(redacted(r#"["a\/b","\u00e9"]"#), r#"["a\/b","\u00e9"]"#, "not changed");
+        redactor.add_secret("hex", "00e9xyz");
+        assert_eq!(redacted(r#"["\u00e9xyz"]"#), r#"["\u00e9xyz"]"#, "an escape is not cut");
+        assert_eq!(redacted(r#"["abc\/d\u00e9f"#), r#"["abc\/d\u00e9f"#, "not JSON");
     }
 
     #[test]

@@ -29,8 +29,9 @@ const LAYERS: [(&str, u8); 15] = [
 ];
 
 /// Crates outside of the product: they may use all of it, and the product uses none of them.
-const OUTSIDE: [&str; 6] = [
+const OUTSIDE: [&str; 7] = [
     "toolrack-testkit",
+    "toolrack-fuzz",
     "toolrack-conformance",
     "toolrack-bench",
     "toolrack-reliability",

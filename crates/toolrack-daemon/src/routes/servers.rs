@@ -10,7 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
 use http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::timeout;
 use toolrack_service::{
     Enabled, ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, McpStatus,
@@ -19,6 +19,7 @@ use toolrack_service::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::merge_patch::merge_patch;
 use super::{ApiResult, App, resolve_server, run_blocking, unknown_server};
 use crate::event_recorder::{LogLine, MAX_LINES};
 use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
@@ -311,21 +312,6 @@ async fn edit_config(
     load_server(app, id).await.map(Json)
 }
 
-/// Applies a JSON Merge Patch (RFC 7396).
-fn merge_patch(target: Value, patch: Value) -> Value {
-    let Value::Object(changes) = patch else { return patch };
-    let mut members = if let Value::Object(members) = target { members } else { Map::new() };
-    for (name, change) in changes {
-        if change.is_null() {
-            members.remove(&name);
-            continue;
-        }
-        let current = members.remove(&name).unwrap_or_default();
-        members.insert(name, merge_patch(current, change));
-    }
-    Value::Object(members)
-}
-
 /// Remove a server and stop it
 #[utoipa::path(delete, path = "/api/servers/{id}", tag = "servers",
     params(ServerId), responses((status = 204, description = "The server was removed")))]
@@ -460,33 +446,4 @@ pub(super) async fn reconnect(
     let service = app.endpoints.service(request.agent.as_deref()).await?;
     let id = resolve_server(&service, &request.name)?;
     wait_for_status(&service, id, service.restart(id)).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    /// The examples of RFC 7396, appendix A.
-    #[test]
-    fn rfc_7396_examples() {
-        let check = |target: Value, patch: Value, expected: Value| {
-            assert_eq!(merge_patch(target.clone(), patch.clone()), expected, "{target} {patch}");
-        };
-        check(json!({"a":"b"}), json!({"a":"c"}), json!({"a":"c"}));
-        check(json!({"a":"b"}), json!({"b":"c"}), json!({"a":"b","b":"c"}));
-        check(json!({"a":"b"}), json!({"a":null}), json!({}));
-        check(json!({"a":"b","b":"c"}), json!({"a":null}), json!({"b":"c"}));
-        check(json!({"a":["b"]}), json!({"a":"c"}), json!({"a":"c"}));
-        check(json!({"a":"c"}), json!({"a":["b"]}), json!({"a":["b"]}));
-        check(json!({"a":{"b":"c"}}), json!({"a":{"b":"d","c":null}}), json!({"a":{"b":"d"}}));
-        check(json!({"a":[{"b":"c"}]}), json!({"a":[1]}), json!({"a":[1]}));
-        check(json!(["a", "b"]), json!(["c", "d"]), json!(["c", "d"]));
-        check(json!({"a":"b"}), json!(["c"]), json!(["c"]));
-        check(json!({"a":"foo"}), json!(null), json!(null));
-        check(json!({"a":"foo"}), json!("bar"), json!("bar"));
-        check(json!({"e":null}), json!({"a":1}), json!({"e":null,"a":1}));
-        check(json!([1, 2]), json!({"a":"b","c":null}), json!({"a":"b"}));
-        check(json!({}), json!({"a":{"bb":{"ccc":null}}}), json!({"a":{"bb":{}}}));
-    }
 }

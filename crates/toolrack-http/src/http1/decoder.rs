@@ -14,9 +14,12 @@ use crate::response::{BodyKind, ContentEncoding, ContentInfo};
 
 const MAX_HEADERS: usize = 100;
 const MAX_HEAD_BYTES: usize = 64 << 10;
+/// No body is longer, and sums with it do not overflow.
+const MAX_LENGTH: u64 = i64::MAX as u64;
 
 /// Headers that are kept for later lookup.
-static KEPT_HEADERS: [HeaderName; 4] = [HTTP_SESSION_ID, WWW_AUTHENTICATE, LOCATION, RETRY_AFTER];
+pub(super) static KEPT_HEADERS: [HeaderName; 4] =
+    [HTTP_SESSION_ID, WWW_AUTHENTICATE, LOCATION, RETRY_AFTER];
 
 /// Parsed response head.
 #[derive(Debug)]
@@ -62,11 +65,12 @@ pub(crate) fn parse_head(bytes: &[u8]) -> io::Result<Parsed> {
     let parser = httparse::ParserConfig::default();
     let parsed = parser.parse_response_with_uninit_headers(&mut response, bytes, &mut fields);
     let n_bytes = match parsed {
-        Ok(httparse::Status::Complete(n_bytes)) => n_bytes,
-        Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD_BYTES => {
+        // The limit holds for a head that came in one read too.
+        Ok(httparse::Status::Complete(n_bytes)) if n_bytes <= MAX_HEAD_BYTES => n_bytes,
+        Ok(httparse::Status::Partial) if bytes.len() <= MAX_HEAD_BYTES => {
             return Ok(Parsed::Partial);
         }
-        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => {
             return Err(malformed("the response head is too large"));
         }
         Err(_error) => return Err(malformed("the response is not HTTP/1.1")),
@@ -86,7 +90,7 @@ pub(crate) fn parse_head(bytes: &[u8]) -> io::Result<Parsed> {
         fields.read(field)?;
     }
     let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-    let framing = fields.framing(status, version);
+    let framing = fields.framing(status, version)?;
     // Only HTTP/1.1 keeps connections by default.
     let is_kept = fields.is_kept.unwrap_or(version == Version::HTTP_11);
     // RFC 9112 §6.3: both `Content-Length` and `Transfer-Encoding` may be a smuggling attempt. The body is
@@ -115,8 +119,8 @@ impl HeaderFields {
         } else if is("content-encoding") {
             self.encoding.get_or_insert_with(|| ContentEncoding::from_header(field.value));
         } else if is("content-length") {
-            let length =
-                parse_digits(field.value, 10).ok_or_else(|| malformed("invalid Content-Length"))?;
+            let length = parse_digits(field.value, 10).filter(|length| *length <= MAX_LENGTH);
+            let length = length.ok_or_else(|| malformed("invalid Content-Length"))?;
             // RFC 9112 §6.3: a repeated length is harmless, a different one makes the end of
             // the body ambiguous.
             if self.length.replace(length).is_some_and(|before| before != length) {
@@ -125,13 +129,14 @@ impl HeaderFields {
         } else if is("transfer-encoding") {
             // RFC 9112 §6.3: only the final coding decides how the body ends.
             let last = list_items(field.value).last().unwrap_or_default();
-            self.is_chunked = Some(last.eq_ignore_ascii_case(b"chunked"));
+            // A coding with bytes outside of ASCII is unknown, and so is what comes before and after it.
+            self.is_chunked = Some(field.value.is_ascii() && last.eq_ignore_ascii_case(b"chunked"));
         } else if is("connection") {
             for token in list_items(field.value) {
                 // `close` wins over `keep-alive`, in any order.
                 if token.eq_ignore_ascii_case(b"close") {
                     self.is_kept = Some(false);
-                } else if token.eq_ignore_ascii_case(b"keep-alive") {
+                } else if field.value.is_ascii() && token.eq_ignore_ascii_case(b"keep-alive") {
                     self.is_kept.get_or_insert(true);
                 }
             }
@@ -146,21 +151,23 @@ impl HeaderFields {
         Ok(())
     }
 
-    fn framing(&self, status: StatusCode, version: Version) -> BodyFraming {
+    fn framing(&self, status: StatusCode, version: Version) -> io::Result<BodyFraming> {
         // RFC 9112 §6.3: these have no body, even if a header declares one.
         if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-            return BodyFraming::Empty;
+            return Ok(BodyFraming::Empty);
         }
         // RFC 9112 §6.3: `Transfer-Encoding` overrides `Content-Length`; without either, the body ends with the
         // connection.
-        match (self.is_chunked, self.length) {
-            // RFC 9112 §6.1: in an HTTP/1.0 message the coding is faulty framing, so it does not
-            // count.
-            (Some(true), _) if version == Version::HTTP_11 => BodyFraming::ChunkSize,
-            (Some(_), _) | (None, None) => BodyFraming::UntilClose,
+        Ok(match (self.is_chunked, self.length) {
+            // RFC 9112 §6.1: in an HTTP/1.0 message the coding is faulty framing.
+            (Some(_), _) if version == Version::HTTP_10 => {
+                return Err(malformed("Transfer-Encoding in an HTTP/1.0 response"));
+            }
+            (Some(true), _) => BodyFraming::ChunkSize,
+            (Some(false), _) | (None, None) => BodyFraming::UntilClose,
             (None, Some(0)) => BodyFraming::Empty,
             (None, Some(n_bytes)) => BodyFraming::Length { n_bytes },
-        }
+        })
     }
 }
 
@@ -249,9 +256,7 @@ impl BodyFraming {
                 }
                 BodyFraming::ChunkSize => {
                     let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
-                    // Chunk extensions are ignored.
-                    let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
-                    *self = match parse_digits(size.trim_ascii_end(), 16) {
+                    *self = match parse_chunk_size(&line) {
                         Some(0) => BodyFraming::Trailer { n_bytes: 0 },
                         Some(n_bytes) => BodyFraming::ChunkData { n_bytes },
                         None => return Err(malformed("invalid chunk size")),
@@ -272,6 +277,8 @@ impl BodyFraming {
                         *self = BodyFraming::Empty;
                     } else if *n_bytes > MAX_TRAILER_BYTES {
                         return Err(malformed("the response trailer is too large"));
+                    } else if !is_field_line(&line) {
+                        return Err(malformed("invalid response trailer"));
                     }
                 }
             }
@@ -294,20 +301,40 @@ fn take_chunk(input: &mut BytesMut, n_left: &mut u64) -> Decoded {
     Decoded::Data(chunk.unwrap_or_default())
 }
 
-/// Takes the next line, without its line break.
+/// Takes the next line of a chunked body, without its CRLF.
+///
+/// RFC 9112 §2.2 lets a reader accept a lone LF in the head; in chunks, readers that differ about the end of a line
+/// differ about the end of the body.
 fn take_line(input: &mut BytesMut) -> io::Result<Option<Bytes>> {
-    let Some(end) = memchr::memchr(b'\n', input) else {
-        let is_endless = input.len() > MAX_LINE_BYTES;
+    let start = input.get(..input.len().min(MAX_LINE_BYTES + 2)).unwrap_or_default();
+    let Some(end) = memchr::memchr(b'\n', start) else {
+        let is_endless = input.len() > MAX_LINE_BYTES + 1;
         return if is_endless {
             Err(malformed("a chunk header line is too long"))
         } else {
             Ok(None)
         };
     };
-    let taken = input.get(..end).unwrap_or_default();
-    let line = Bytes::copy_from_slice(taken.strip_suffix(b"\r").unwrap_or(taken));
+    let line = start.get(..end).and_then(|line| line.strip_suffix(b"\r"));
+    let line = line.filter(|line| memchr::memchr(b'\r', line).is_none());
+    let line = line.ok_or_else(|| malformed("a line of a chunked body does not end with CRLF"))?;
+    let line = Bytes::copy_from_slice(line);
     input.advance(end + 1);
     Ok(Some(line))
+}
+
+/// Size in a chunk-size line. Chunk extensions are ignored.
+fn parse_chunk_size(line: &[u8]) -> Option<u64> {
+    let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
+    let n_trailing = size.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    parse_digits(size.get(..size.len() - n_trailing)?, 16)
+}
+
+/// Whether the line is `name: value`.
+fn is_field_line(line: &[u8]) -> bool {
+    let Some(colon) = memchr::memchr(b':', line) else { return false };
+    let (name, value) = line.split_at(colon);
+    HeaderName::from_bytes(name).is_ok() && HeaderValue::from_bytes(value).is_ok()
 }
 
 #[cfg(test)]
@@ -357,7 +384,9 @@ mod tests {
         check("HTTP/1.1 200 OK\nTransfer-Encoding: chunked, gzip\n\n", 200, until_close, Lost);
         check("HTTP/1.1 200 OK\n\n", 200, until_close, Lost);
         check("HTTP/1.0 200 OK\nContent-Length: 3\n\n", 200, three, Lost);
-        check("HTTP/1.0 200 OK\nTransfer-Encoding: chunked\n\n", 200, until_close, Lost);
+        check("HTTP/1.0 204 None\nTransfer-Encoding: chunked\n\n", 204, empty, Lost);
+        let unknown = "HTTP/1.1 200 OK\nTransfer-Encoding: \u{e9}, chunked\n\n";
+        check(unknown, 200, until_close, Lost);
         let kept = "HTTP/1.0 200 OK\nConnection: Keep-Alive\nContent-Length: 3\n\n";
         check(kept, 200, three, Kept);
         let closed = "HTTP/1.1 500 Oops\nConnection: x, Close\nContent-Length: 3\n\n";
@@ -376,10 +405,16 @@ mod tests {
         );
         check_malformed("HTTP/1.1 200 OK\nContent-Length: +3\n\n", "invalid");
         check_malformed("HTTP/1.1 200 OK\nContent-Length: 99999999999999999999\n\n", "invalid");
+        check_malformed("HTTP/1.1 200 OK\nContent-Length: 18446744073709551615\n\n", "invalid");
+        check_malformed("HTTP/1.0 200 OK\nTransfer-Encoding: chunked\n\n", "HTTP/1.0 response");
         check_malformed("HTTP/1.1 101 Switching\n\n", "switched protocols");
         check_malformed(&format!("HTTP/1.1 200 OK\n{}\n", "a: b\n".repeat(101)), "too large");
         check_malformed(
             &format!("HTTP/1.1 200 OK\na: {}", "b".repeat(MAX_HEAD_BYTES)),
+            "too large",
+        );
+        check_malformed(
+            &format!("HTTP/1.1 200 OK\na: {}\n\n", "b".repeat(MAX_HEAD_BYTES)),
             "too large",
         );
     }
@@ -476,7 +511,6 @@ mod body_tests {
         let chunked = BodyFraming::ChunkSize;
         check(&chunked, "5\r\nhello\r\n0\r\n\r\nHTTP", "hello", "HTTP");
         check(&chunked, "3;x=y\r\nhel\r\n2 \r\nlo\r\n000\r\nTrailer: x\r\n\r\n", "hello", "");
-        check(&chunked, "A\nhelloworld\n0\n\n", "helloworld", "");
         check(&chunked, "5\r\nhel", "hel", "(open)");
         check(&chunked, "5\r\nhello\r\n", "hello", "(open)");
     }
@@ -487,8 +521,23 @@ mod body_tests {
         let endless = "x".repeat(MAX_LINE_BYTES + 2);
         let trailer = format!("0\r\n{}", "a: b\r\n".repeat(MAX_TRAILER_BYTES));
         let texts = ["x\r\n", "\r\n", "-1\r\n", "10000000000000000\r\n", "2\r\nabc\r\n"];
-        for text in texts.into_iter().chain([endless.as_str(), trailer.as_str()]) {
+        let line_ends = ["1\na\r\n", "1\r\na\n", "1;x\ry\r\n", "0\r\n\n", "0\r\na: b\n\r\n"];
+        let spaces = [" 1\r\n", "1\x0b\r\n", "1 1\r\n"];
+        let trailers = ["0\r\nno colon\r\n", "0\r\na : b\r\n", "0\r\n: b\r\n", "0\r\na: \0\r\n"];
+        let lines = texts.into_iter().chain(line_ends).chain(spaces).chain(trailers);
+        for text in lines.chain([endless.as_str(), trailer.as_str()]) {
             assert!(decoded(&chunked, text.as_bytes(), 1000).is_err(), "{text:.20}");
+        }
+    }
+
+    #[test]
+    fn chunk_line_limit_does_not_depend_on_the_reads() {
+        for (n_bytes, is_allowed) in [(MAX_LINE_BYTES, true), (MAX_LINE_BYTES + 1, false)] {
+            let text = format!("1;{}\r\na\r\n0\r\n\r\n", "x".repeat(n_bytes - 2));
+            for step in [1, 1000, 100_000] {
+                let found = decoded(&BodyFraming::ChunkSize, text.as_bytes(), step);
+                assert_eq!(found.is_ok(), is_allowed, "{n_bytes} by {step}");
+            }
         }
     }
 

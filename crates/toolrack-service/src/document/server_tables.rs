@@ -91,7 +91,7 @@ pub(super) fn remove(document: &mut DocumentMut, pos: TablePos) {
             keep_comments(document, removed.position(), &above);
         }
         Some(Item::Value(Value::Array(list))) if pos.index < list.len() => {
-            list.remove(pos.index);
+            remove_inline(list, pos.index);
         }
         _ => {}
     }
@@ -289,10 +289,43 @@ fn set_key(table: &mut dyn TableLike, key: &str, wanted: &Json) {
 fn push_formatted(array: &mut Array, mut value: Value) {
     let before = array.iter().last().and_then(|item| item.decor().prefix()?.as_str());
     if let Some((_, indent)) = before.and_then(|prefix| prefix.rsplit_once('\n')) {
-        value.decor_mut().set_prefix(format!("\n{indent}"));
+        let indent = indent.to_owned();
+        // Behind the last comma stands the comment of the entry before it, and others may follow.
+        let trailing = raw_text(array.trailing());
+        let comments = trailing.rsplit_once('\n').filter(|(comments, _)| comments.contains('#'));
+        let (comments, closing) =
+            comments.map_or(("", trailing.as_str()), |(comments, closing)| {
+                (comments, trailing.get(trailing.len() - closing.len() - 1..).unwrap_or_default())
+            });
+        value.decor_mut().set_prefix(format!("{comments}\n{indent}"));
+        let closing = closing.to_owned();
+        array.set_trailing(closing);
         array.push_formatted(value);
     } else {
         array.push(value);
+    }
+}
+
+/// Removes an item with the comment on its line. The comment in front of its line belongs to the item before.
+fn remove_inline(array: &mut Array, index: usize) {
+    let removed = array.remove(index);
+    let above = removed.decor().prefix().map(raw_text).unwrap_or_default();
+    let Some((comment, _)) = above.split_once('\n').filter(|(comment, _)| comment.contains('#'))
+    else {
+        return;
+    };
+    let without_first_line = |text: String| {
+        text.find('\n').and_then(|at| text.get(at..)).map_or_else(|| "\n".to_owned(), str::to_owned)
+    };
+    match array.get_mut(index) {
+        Some(next) => {
+            let rest = without_first_line(next.decor().prefix().map(raw_text).unwrap_or_default());
+            next.decor_mut().set_prefix(format!("{comment}{rest}"));
+        }
+        None => {
+            let rest = without_first_line(raw_text(array.trailing()));
+            array.set_trailing(format!("{comment}{rest}"));
+        }
     }
 }
 

@@ -86,6 +86,28 @@ fn file() -> String {
 }
 
 #[test]
+fn comments_of_inline_entries_stay_with_them() {
+    let text = "[defaults]\nmcp = [ # all\n  { name = \"a\", command = \"x\" }, # one\n  # above\n]\nb = 1\n";
+    let mut document = Document::parse("t.toml", text).unwrap();
+    let transport = toolrack_config::McpTransport::Stdio {
+        command: "y".to_owned(),
+        args: Vec::new(),
+        env: Default::default(),
+        cwd: None,
+    };
+    let config = McpConfig::from_entry(&ServerEntry::new("added", transport));
+    let id = document.add(&ConfigScope::Defaults, &config).unwrap();
+    let added = document.text();
+    assert!(
+        added.contains("{ name = \"a\", command = \"x\" }, # one\n  # above\n  { name"),
+        "{added}"
+    );
+    let mut document = Document::parse("t.toml", &added).unwrap();
+    document.remove(id).unwrap();
+    assert!(document.text().contains("command = \"x\" }, # one\n"), "{}", document.text());
+}
+
+#[test]
 fn text_is_unchanged_without_an_edit() {
     check(FILE, |_| (), &[]);
     for text in ["", "\n", "# only this", "a = 1", "\u{feff}a = 1\r\n# x\r\n[b]\r\n"] {

@@ -1,0 +1,89 @@
+//! Fuzz targets of the line decoder and the guardian protocol. docs/internal/fuzzing.md says how to run them.
+
+use bytes::BufMut as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::guardian::protocol::{Report, encode};
+use crate::launch_spec::LaunchSpec;
+use crate::line_decoder::{DecodedLine, KEPT_BYTES, LineDecoder};
+use crate::options::ShutdownTimeouts;
+
+/// Name and function of every target.
+pub const TARGETS: &[(&str, fn(&[u8]))] =
+    &[("line_decoder", line_decoder), ("guardian_protocol", guardian_protocol)];
+
+/// A line, or the ends of a line over the limit.
+type Line = Result<Vec<u8>, (Vec<u8>, Vec<u8>)>;
+
+/// The lines are those between line breaks, whatever the reads are.
+fn line_decoder(data: &[u8]) {
+    let [step, limit, bytes @ ..] = data else { return };
+    let (step, limit) = (usize::from(*step) + 1, usize::from(*limit) * 4);
+    let mut expected: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
+    // Not ended by a line break.
+    expected.pop();
+    for step in [step, bytes.len().max(1)] {
+        let decoded = decode(bytes, step, limit);
+        assert_eq!(decoded.len(), expected.len(), "by {step}");
+        for (decoded, expected) in decoded.iter().zip(&expected) {
+            match decoded {
+                Ok(line) => {
+                    assert_eq!(line, expected, "by {step}");
+                    assert!(line.len() <= limit);
+                }
+                Err((head, tail)) => {
+                    assert!(expected.len() > limit && expected.ends_with(tail), "by {step}");
+                    assert!(expected.starts_with(head), "by {step}");
+                    let kept = expected.len().min(KEPT_BYTES);
+                    assert_eq!((head.len(), tail.len()), (kept, kept), "by {step}");
+                }
+            }
+        }
+    }
+}
+
+fn decode(bytes: &[u8], step: usize, limit: usize) -> Vec<Line> {
+    let (mut decoder, mut lines) = (LineDecoder::new(limit), Vec::new());
+    for read in bytes.chunks(step) {
+        let mut sink = |line: DecodedLine<'_>| {
+            lines.push(match line {
+                DecodedLine::Borrowed(line) => Ok(line.to_vec()),
+                DecodedLine::Owned(line) => Ok(line.to_vec()),
+                DecodedLine::Oversize { head, tail, .. } => Err((head.to_vec(), tail.to_vec())),
+            });
+        };
+        // As the IO task reads.
+        match decoder.partial_buffer() {
+            Some(buffer) => {
+                let known_bytes = buffer.len();
+                buffer.put_slice(read);
+                decoder.decode_partial(known_bytes, &mut sink);
+            }
+            None => decoder.decode(read, &mut sink),
+        }
+    }
+    lines
+}
+
+/// A message that can be read is written as one line, and that line is read as the same message.
+fn guardian_protocol(line: &[u8]) {
+    check_message::<LaunchSpec>(line);
+    check_message::<ShutdownTimeouts>(line);
+    check_message::<Report>(line);
+}
+
+fn check_message<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(line: &[u8]) {
+    let Ok(message) = serde_json::from_slice::<T>(line) else { return };
+    let written = encode(&message).unwrap_or_default();
+    assert_eq!(written.iter().position(|byte| *byte == b'\n'), Some(written.len() - 1));
+    assert_eq!(serde_json::from_slice::<T>(&written).ok(), Some(message));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn fuzz_targets_hold() {
+        toolrack_fuzz::check_targets(super::TARGETS);
+    }
+}
