@@ -30,6 +30,7 @@
 //! | `request_context` | `RequestContext`: one parsed request; method dispatch, lists and pagination, subscriptions |
 //! | `forward` | forwards `tools/call`, `prompts/get`, `resources/read` and completions, with server requests across eras; suspended requests of modern clients |
 //! | `server_requests` | [`ServerRequestRouter`]: which client gets a server request or log message, and whose turn it is at a server |
+//! | `question` | questions of servers to people and models: refused addresses, the server's name, the budget |
 //! | `subscriptions` | subscribers to list changes, resource updates and log messages |
 //! | `change_notifier` | follows the manager's events and notifies subscribers, debounced |
 //! | `message_queue` | outgoing messages of one stream, with replay and bounded loss |
@@ -76,6 +77,7 @@ mod http;
 mod list_cache;
 mod message_queue;
 mod params;
+mod question;
 mod request_context;
 mod result_compat;
 mod server_requests;
@@ -89,5 +91,6 @@ pub use http::request_headers::{
 };
 pub use http::response::GatewayBody;
 pub use http::{HttpGateway, HttpGatewayOptions};
+pub use question::{RefusedQuestions, refused_questions};
 pub use server_requests::ServerRequestRouter;
 pub use stdio::{StdinStream, StdoutStream, stdio_streams};

@@ -12,5 +12,6 @@ mod fixture;
 mod http;
 mod other_clients;
 mod own_client;
+mod questions;
 mod shared_server;
 mod stdio;
