@@ -30,7 +30,7 @@ use toolrack_client::{CallError, CallOptions, ForwardedFor, McpClient, OnProgres
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{
     Arguments, CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses,
-    LogLevel, Method, ResultType, Revision,
+    LogLevel, Method, ResultType,
 };
 use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
 use uuid::Uuid;
@@ -38,7 +38,7 @@ use uuid::Uuid;
 use crate::client_session::ClientSession;
 use crate::encode::{Outcome, internal_error, into_raw, invalid_params, to_result};
 use crate::error_mapping;
-use crate::gateway::{Shared, Upstream, resource_not_found};
+use crate::gateway::{Shared, Upstream, no_owner, resource_not_found};
 use crate::params::{Params, Reference};
 use crate::question::{
     InputRequired, InputReview, Review, declined, is_question, malformed_input_required,
@@ -278,9 +278,7 @@ impl Call {
                 let (server, name) = match reference {
                     Reference::Prompt { name } => shared.resolve_prompt(name).await?,
                     Reference::Resource { uri } => {
-                        let server = shared.resource_servers(uri).await.0.into_iter().next();
-                        let missing = || resource_not_found(uri, Revision::LATEST);
-                        (server.ok_or_else(missing)?, uri.clone())
+                        (shared.first_resource_server(uri).await?, uri.clone())
                     }
                 };
                 (Some(server), name)
@@ -295,7 +293,10 @@ impl Call {
         };
         let servers = match server {
             Some(server) => vec![server],
-            None => shared.resource_servers(&name).await.0,
+            None => {
+                let servers = shared.resource_servers(&name).await;
+                servers.map_err(|reason| no_owner(&name, client.revision, &reason))?
+            }
         };
         // Only another gateway learns which client the request is from.
         let client_name = match shared.options.upstream {

@@ -35,6 +35,7 @@
 //! | `change_notifier` | follows the manager's events and notifies subscribers, debounced |
 //! | `message_queue` | outgoing messages of one stream, with replay and bounded loss |
 //! | `list_cache` | cached prompt, resource and template lists |
+//! | `resource_owner` | which servers are asked for a resource |
 //! | `params` | messages of a client, each parsed once; client info |
 //! | `result_compat` | adapts results between eras |
 //! | `error_mapping` | errors as JSON-RPC errors, [`GatewayErrorData`] |
@@ -57,6 +58,7 @@
 //! - Ending a subscription ends it for one client only.
 //! - No part of an HTTP request is processed before its `Host` and `Origin` are checked, by the gateway or its caller.
 //! - A client sees only the servers in its scope.
+//! - A resource is asked for only at servers that list it, have a template for it, or alone have its scheme.
 //! - A failure between the gateway and a server carries its delivery and cause in the error data.
 //!
 //! # Where to start
@@ -79,6 +81,7 @@ mod message_queue;
 mod params;
 mod question;
 mod request_context;
+mod resource_owner;
 mod result_compat;
 mod server_requests;
 mod stdio;

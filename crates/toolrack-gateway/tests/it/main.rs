@@ -13,5 +13,6 @@ mod http;
 mod other_clients;
 mod own_client;
 mod questions;
+mod resources;
 mod shared_server;
 mod stdio;
