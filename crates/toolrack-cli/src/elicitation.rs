@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use toolrack_client::ClientHandler;
 use toolrack_mcp::{
     Choice, ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, Field,
-    FieldKind, FieldValue, FormContent, FormElicitation, FormSchema, LogMessage,
+    FieldKind, FieldValue, FormContent, FormElicitation, FormSchema, LogMessage, UrlElicitation,
+    WebUrl,
 };
 use toolrack_transport::{BoxFuture, sanitize_line};
-use url::Url;
 
 use crate::args::RequestOptions;
 use crate::commands::Context;
@@ -65,7 +65,7 @@ impl ElicitationHandler {
         let _pause = self.printer.pause_progress();
         let note = match (self.answer_source, elicitation) {
             // First, and for every source: a suspicious URL is not even offered to the user.
-            (_, Elicitation::Url(page)) if let Some(reason) = url_problem(&page.url) => {
+            (_, Elicitation::Url(page)) if let Err(reason) = WebUrl::parse(&page.url) => {
                 let url = sanitize_line(&page.url, MAX_CHARS);
                 format!("`{server}` asks to open a page; declined, because {reason}: {url}")
             }
@@ -97,11 +97,7 @@ impl ElicitationHandler {
                 return self.fill_form(server, &form).await.unwrap_or(ElicitationResult::Cancel);
             }
             (AnswerSource::Person, Elicitation::Url(page)) => {
-                let message = sanitize_line(&page.message, MAX_CHARS);
-                let url = sanitize_line(&page.url, MAX_CHARS);
-                let request = format!(
-                    "`{server}` asks: {message}\nOpen this page in your browser:\n  {url}\n"
-                );
+                let request = page_request(server, &page);
                 let consent = self.ask_consent(&request, "Continue?").await;
                 return consent.unwrap_or(ElicitationResult::Cancel);
             }
@@ -147,6 +143,14 @@ impl ElicitationHandler {
     }
 }
 
+/// The text that asks the user to open a page. The address is shown in full, as a browser reads it.
+fn page_request(server: &str, page: &UrlElicitation) -> String {
+    let message = sanitize_line(&page.message, MAX_CHARS);
+    let Ok(url) = WebUrl::parse(&page.url) else { return String::new() };
+    let note = url.host_note().map(|note| format!("note: {note}\n")).unwrap_or_default();
+    format!("`{server}` asks: {message}\nOpen this page in your browser:\n  {url}\n{note}")
+}
+
 /// The answer to a yes/no/cancel prompt.
 fn parse_consent(typed: &str) -> Option<ElicitationResult> {
     match typed.trim().to_ascii_lowercase().as_str() {
@@ -155,18 +159,6 @@ fn parse_consent(typed: &str) -> Option<ElicitationResult> {
         "c" | "cancel" => Some(ElicitationResult::Cancel),
         _ => None,
     }
-}
-
-/// Why a URL is not shown to the user, if it is suspicious.
-fn url_problem(address: &str) -> Option<&'static str> {
-    let Ok(url) = Url::parse(address) else { return Some("its URL is invalid") };
-    if !matches!(url.scheme(), "http" | "https") {
-        return Some("its URL is not a web address (`https:`)");
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Some("its URL contains a user name, which can disguise the host");
-    }
-    None
 }
 
 impl ClientHandler for ElicitationHandler {
@@ -326,19 +318,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suspicious_urls_are_declined() {
-        let check = |address: &str, fits: bool| {
-            assert_eq!(url_problem(address).is_none(), fits, "{address}");
+    fn page_is_shown_with_its_host_in_ascii() {
+        let page = UrlElicitation {
+            message: "Pay\u{1b}[8m".to_owned(),
+            url: "https://\u{430}pple.com/pay".to_owned(),
+            elicitation_id: None,
         };
-        check("https://example.com/pay?id=7", true);
-        check("http://127.0.0.1:8080/", true);
-        check("javascript:alert(1)", false);
-        check("file:///etc/passwd", false);
-        check("https://bank.example@evil.example/", false);
-        check("https://:x@evil.example/", false);
-        check("data:text/html,x", false);
-        check("nonsense", false);
-        check("", false);
+        assert_eq!(
+            page_request("shop", &page),
+            "`shop` asks: Pay\nOpen this page in your browser:\n  https://xn--pple-43d.com/pay\n\
+             note: the host `xn--pple-43d.com` has letters that are not ASCII and may imitate \
+             another host\n"
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use toolrack_gateway::{RefusedQuestions, refused_questions};
 use toolrack_manager::CallOutcome;
 
 use crate::event_log::outcome_name;
@@ -17,6 +18,7 @@ use crate::history::HistoryStats;
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0];
 const DURATION_HELP: &str = "Duration of calls from request to outcome";
+const QUESTIONS_HELP: &str = "Questions of servers that no client of the gateway was asked";
 /// Maximum number of servers with a restart counter, to bound the label cardinality.
 const MAX_SERVERS: usize = 1000;
 
@@ -76,6 +78,7 @@ impl Metrics {
             ("history_written_total", "counter", "Calls written to the history", written),
             ("history_dropped_total", "counter", "Calls dropped by the history", dropped),
             ("events_missed_total", "counter", "Events missed by the daemon", total(self.n_missed)),
+            ("questions_refused_total", "counter", QUESTIONS_HELP, refused_by_reason()),
         ];
         let mut text = String::new();
         for (name, kind, help, samples) in families {
@@ -101,6 +104,12 @@ impl Metrics {
         samples.push(("_count".to_owned(), self.n_calls.to_string()));
         samples
     }
+}
+
+/// Questions of servers that no client was asked, by reason.
+fn refused_by_reason() -> Vec<Sample> {
+    let RefusedQuestions { urls, over_budget } = refused_questions();
+    labelled("reason", [("url", urls), ("budget", over_budget)])
 }
 
 /// A sample: what follows the name of its metric, and the value.
@@ -136,6 +145,8 @@ mod tests {
         has("toolrack_server_restarts_total{server=\"a\\\"b\"} 1");
         has("toolrack_calls_total{outcome=\"done\"} 2");
         has("toolrack_calls_total{outcome=\"failed\"} 1");
+        has("toolrack_questions_refused_total{reason=\"url\"} 0");
+        has("toolrack_questions_refused_total{reason=\"budget\"} 0");
         has("toolrack_call_duration_seconds_bucket{le=\"0.0001\"} 0");
         has("toolrack_call_duration_seconds_bucket{le=\"0.00025\"} 1");
         has("toolrack_call_duration_seconds_bucket{le=\"120\"} 2");

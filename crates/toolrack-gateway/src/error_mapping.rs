@@ -15,6 +15,7 @@ use toolrack_transport::JsonRpcError;
 
 use crate::encode::invalid_params;
 use crate::gateway::Upstream;
+use crate::question::{refused_url_error, review_url_error};
 
 /// The `data` of a JSON-RPC error that the gateway itself raises: how a request failed between it and a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +119,11 @@ pub(crate) fn from_manager_error(error: ManagerError, style: ErrorStyle) -> Json
 
 pub(crate) fn from_call_error(error: CallError, style: ErrorStyle) -> JsonRpcError {
     match error {
-        CallError::Refused(mut error) | CallError::NoSuchResource { source: mut error, .. } => {
+        CallError::Refused(error) | CallError::NoSuchResource { source: error, .. } => {
+            let mut error = match review_url_error(error, None) {
+                Ok((error, _)) => error,
+                Err(problem) => return refused_url_error(problem),
+            };
             // Retries depend on `delivery`, so a server must not be able to forge it. An upstream gateway has wrapped
             // the data of its servers already; its own data is trusted.
             let is_trusted = style.upstream == Upstream::Gateway;

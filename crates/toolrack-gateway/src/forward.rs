@@ -3,7 +3,7 @@
 //!
 //! | | modern server: requests in its result | legacy server: requests while it works |
 //! |---|---|---|
-//! | modern client | gets the result unchanged | its request is suspended; it gets an `input_required` result and repeats the request |
+//! | modern client | gets the result, with its requests checked | its request is suspended; it gets an `input_required` result and repeats the request |
 //! | legacy client | gets the requests in its session; the call is repeated with the responses | gets them in its session at once |
 //!
 //! Which client a legacy server means is decided in [`server_requests`](crate::server_requests).
@@ -30,7 +30,7 @@ use toolrack_client::{CallError, CallOptions, ForwardedFor, McpClient, OnProgres
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{
     Arguments, CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses,
-    LogLevel, Method, ResultType, Revision, object_members,
+    LogLevel, Method, ResultType,
 };
 use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
 use uuid::Uuid;
@@ -38,8 +38,12 @@ use uuid::Uuid;
 use crate::client_session::ClientSession;
 use crate::encode::{Outcome, internal_error, into_raw, invalid_params, to_result};
 use crate::error_mapping;
-use crate::gateway::{Shared, Upstream, resource_not_found};
+use crate::gateway::{Shared, Upstream, no_owner, resource_not_found};
 use crate::params::{Params, Reference};
+use crate::question::{
+    InputRequired, InputReview, Review, declined, is_question, malformed_input_required,
+    record_refused_url, refused_url_error, review, review_url_error,
+};
 use crate::request_context::RequestContext;
 use crate::result_compat::adapt_result;
 use crate::server_requests::{ActiveRequest, ClientChannel, MAX_TURN, ServerRequest};
@@ -70,7 +74,7 @@ pub(crate) async fn forward_for_legacy(
     let mut input = Input::default();
     let mut n_rounds = 0;
     loop {
-        let raw = call.send(input).await?;
+        let (server, raw) = call.send(input).await?;
         if ResultType::read(raw.as_bytes()) != ResultType::InputRequired {
             return Ok(adapt_result(raw, Era::Legacy, method));
         }
@@ -79,40 +83,40 @@ pub(crate) async fn forward_for_legacy(
         }
         n_rounds += 1;
         // Only the responses of this round: the server keeps earlier ones in its `requestState`.
-        input = collect_input(context, session, &raw).await?;
+        input = collect_input(&call, session, server, &raw).await?;
     }
 }
 
 /// Sends the requests of an `input_required` result to the client, one after the other.
 async fn collect_input(
-    context: &RequestContext,
+    call: &Call,
     session: &ClientSession,
+    server: &str,
     raw: &RawJson,
 ) -> Result<Input, JsonRpcError> {
-    #[derive(Deserialize)]
-    struct InputRequest<'a> {
-        method: String,
-        #[serde(borrow)]
-        params: Option<&'a RawValue>,
-    }
-    let malformed = || internal_error("the server sent a malformed input_required result");
-    let members = raw.as_raw_value().ok().and_then(object_members).ok_or_else(malformed)?;
-    let member = |name: &str| members.get(name).copied();
-    let state = member("requestState").map(|raw| serde_json::from_str::<String>(raw.get()));
-    let state = state.transpose().map_err(|_error| malformed())?;
-    let Some(requests) = member("inputRequests") else { return Ok((None, state)) };
+    let RequestContext { shared, client, queue, .. } = &*call.context;
+    let router = &shared.router;
+    let asked = InputRequired::parse(raw).ok_or_else(malformed_input_required)?;
     let mut responses = InputResponses::default();
-    for (key, raw) in object_members(requests).ok_or_else(malformed)? {
-        let InputRequest { method, params } =
-            serde_json::from_str(raw.get()).map_err(|_error| malformed())?;
-        let params = params.map(|raw| RawJson::from(raw.to_owned()));
-        if !context.client.supports(&method, params.as_ref()) {
-            return Err(internal_error(&format!("the client does not support `{method}`")));
-        }
-        let response = session.send_request(&context.queue, &method, params.as_ref()).await;
-        responses.0.push((key, InputResponse::Raw(into_raw(response)?)));
+    for (key, method, params) in asked.requests {
+        let response = match review(&method, params.as_ref(), router.shown_name(server))? {
+            Review::Decline(problem) => {
+                record_refused_url(server, problem);
+                declined()
+            }
+            Review::Forward(params) => {
+                if !client.supports(&method, params.as_ref()) {
+                    return Err(internal_error(&format!("the client does not support `{method}`")));
+                }
+                if is_question(&method) {
+                    router.take_budget(server, &call.active, 1)?;
+                }
+                into_raw(session.send_request(queue, &method, params.as_ref()).await)?
+            }
+        };
+        responses.0.push((key, InputResponse::Raw(response)));
     }
-    Ok((Some(responses), state))
+    Ok((asked.has_requests.then_some(responses), asked.state))
 }
 
 /// Forwards for a modern client. If a legacy server sends requests meanwhile, the call is suspended and the client gets
@@ -132,7 +136,7 @@ pub(crate) async fn forward_for_modern(context: &Arc<RequestContext>, method: Me
             // A completion cannot be suspended, so server requests are rejected.
             if method == Method::Complete {
                 drop(incoming);
-                return Ok(adapt_result(call.send(input).await?, Era::Modern, method));
+                return Ok(adapt_result(call.send_for_modern(input).await?, Era::Modern, method));
             }
             // A legacy server issues no states, so this one is outdated or forged. Without the check the call would
             // silently start again from the beginning.
@@ -140,7 +144,7 @@ pub(crate) async fn forward_for_modern(context: &Arc<RequestContext>, method: Me
                 return Err(SuspendedRequests::unknown_state());
             }
             let active = Arc::clone(&call.active);
-            let call = Box::pin(async move { call.send(input).await });
+            let call = Box::pin(async move { call.send_for_modern(input).await });
             SuspendedRequest { call, active, incoming, pending: Vec::new(), n_keys: 0, subject }
         }
     };
@@ -274,9 +278,7 @@ impl Call {
                 let (server, name) = match reference {
                     Reference::Prompt { name } => shared.resolve_prompt(name).await?,
                     Reference::Resource { uri } => {
-                        let server = shared.resource_servers(uri).await.0.into_iter().next();
-                        let missing = || resource_not_found(uri, Revision::LATEST);
-                        (server.ok_or_else(missing)?, uri.clone())
+                        (shared.first_resource_server(uri).await?, uri.clone())
                     }
                 };
                 (Some(server), name)
@@ -291,7 +293,10 @@ impl Call {
         };
         let servers = match server {
             Some(server) => vec![server],
-            None => shared.resource_servers(&name).await.0,
+            None => {
+                let servers = shared.resource_servers(&name).await;
+                servers.map_err(|reason| no_owner(&name, client.revision, &reason))?
+            }
         };
         // Only another gateway learns which client the request is from.
         let client_name = match shared.options.upstream {
@@ -314,11 +319,33 @@ impl Call {
         })
     }
 
-    /// Sends the request to its server. Of several servers, the first that has the resource answers.
+    /// Sends the request for a modern client, which gets the questions of the server as a result. What no client may see
+    /// is answered here, and the server asked again.
+    async fn send_for_modern(&self, mut input: Input) -> Outcome {
+        let router = &self.context.shared.router;
+        for _ in 0..=MAX_ROUNDS {
+            let (server, raw) = self.send(input).await?;
+            if ResultType::read(raw.as_bytes()) != ResultType::InputRequired {
+                return Ok(raw);
+            }
+            let asked = InputRequired::parse(&raw).ok_or_else(malformed_input_required)?;
+            match asked.review(&raw, (server, router.shown_name(server)))? {
+                InputReview::Forward(raw, n_questions) => {
+                    router.take_budget(server, &self.active, n_questions)?;
+                    return Ok(raw);
+                }
+                InputReview::Answer(responses, state) => input = (Some(responses), state),
+            }
+        }
+        Err(internal_error("the server asked for input too many times"))
+    }
+
+    /// Sends the request to its server, and returns the server that answered. Of several servers, the first that has the
+    /// resource answers.
     ///
     /// # Cancel safety
     /// The call makes progress while the future is polled, and is cancelled when it is dropped.
-    async fn send(&self, (responses, state): Input) -> Outcome {
+    async fn send(&self, (responses, state): Input) -> Result<(&str, RawJson), JsonRpcError> {
         let RequestContext { timeout, client, .. } = &*self.context;
         let sink = self.active.sink();
         let (reporting, sent) = (Arc::clone(&self.active), Arc::clone(&self.active));
@@ -342,12 +369,12 @@ impl Call {
         let mut first_error = None;
         for server in &self.servers {
             match self.send_to(server, options.clone()).await {
-                Ok(raw) => return Ok(raw),
+                Ok(raw) => return Ok((server, raw)),
                 // The first server is the likeliest to have the resource, so its error says most.
                 Err(error) if may_be_elsewhere(&error) => {
-                    first_error.get_or_insert_with(|| self.to_json_rpc_error(error));
+                    first_error.get_or_insert_with(|| self.to_json_rpc_error(server, error));
                 }
-                Err(error) => return Err(self.to_json_rpc_error(error)),
+                Err(error) => return Err(self.to_json_rpc_error(server, error)),
             }
         }
         Err(first_error.unwrap_or_else(|| resource_not_found(&self.name, client.revision)))
@@ -418,13 +445,33 @@ impl Call {
         result
     }
 
-    fn to_json_rpc_error(&self, error: ManagerError) -> JsonRpcError {
-        let style = self.context.error_style();
-        match error {
-            ManagerError::Call { source, .. } if self.method == Method::ReadResource => {
-                error_mapping::from_read_error(*source, style, &self.name)
+    fn to_json_rpc_error(&self, server: &str, error: ManagerError) -> JsonRpcError {
+        let (style, router) = (self.context.error_style(), &self.context.shared.router);
+        let ManagerError::Call { source, server: name, tool } = error else {
+            return error_mapping::from_manager_error(error, style);
+        };
+        let source = match *source {
+            CallError::Refused(error) => match review_url_error(error, router.shown_name(server)) {
+                Ok((error, n_pages)) => {
+                    if let Err(refused) = router.take_budget(server, &self.active, n_pages) {
+                        return refused;
+                    }
+                    CallError::Refused(error)
+                }
+                Err(problem) => {
+                    record_refused_url(server, problem);
+                    return refused_url_error(problem);
+                }
+            },
+            source => source,
+        };
+        match self.method {
+            Method::ReadResource => error_mapping::from_read_error(source, style, &self.name),
+            _ => {
+                let source = Box::new(source);
+                let error = ManagerError::Call { server: name, tool, source };
+                error_mapping::from_manager_error(error, style)
             }
-            error => error_mapping::from_manager_error(error, style),
         }
     }
 }

@@ -6,7 +6,6 @@
 //! **Invariant:** every task of a gateway ends when the gateway is closed or its last handle is dropped.
 //! **Invariant:** a client sees only servers in its [`Scope`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +28,8 @@ use crate::change_notifier;
 use crate::encode::invalid_params;
 use crate::error_mapping::{self, ErrorStyle};
 use crate::forward::SuspendedRequests;
-use crate::list_cache::{ListCache, MAX_ROUTING_AGE, ServerList, template_prefix_len};
+use crate::list_cache::{ListCache, MAX_ROUTING_AGE, ServerList};
+use crate::resource_owner::{Claims, NoOwner, find_owners};
 use crate::server_requests::ServerRequestRouter;
 use crate::subscriptions::{ResourceSubscriptions, Subscriber, WeakList};
 
@@ -504,54 +504,49 @@ impl Shared {
         Err(invalid_params(format!("Unknown prompt: {name}")))
     }
 
-    /// The servers that may have a resource, the likeliest first: the server that lists it, or else those with the
-    /// best matching template, or else all that have resources. Servers found by listing or template are the only
-    /// ones asked. Also whether the servers are a mere guess.
-    pub(crate) async fn resource_servers(&self, uri: &str) -> (Vec<String>, bool) {
+    /// The servers to ask for a resource, the likeliest first.
+    pub(crate) async fn resource_servers(&self, uri: &str) -> Result<Vec<String>, NoOwner> {
         if let Scope::Server(server) = &*self.scope {
-            return (vec![server.clone()], false);
+            return Ok(vec![server.clone()]);
         }
         let lists = self.list_cache.resources.all(self, MAX_ROUTING_AGE).await;
-        let first =
-            lists.iter().find(|(_, list)| list.items.iter().any(|resource| resource.uri == uri));
-        if let Some((server, _)) = first {
-            return (vec![server.clone()], false);
-        }
         let templates = self.list_cache.templates.all(self, MAX_ROUTING_AGE).await;
-        let matching = templates.iter().filter_map(|(server, list)| {
-            let lengths = list.items.iter();
-            let lengths =
-                lengths.filter_map(|template| template_prefix_len(&template.uri_template, uri));
-            Some((server.as_str(), lengths.max()?))
-        });
-        match best_matches(matching) {
-            matches if matches.is_empty() => {
-                (lists.into_iter().map(|(server, _)| server).collect(), true)
+        // Read after the lists: a server that connects meanwhile counts as unknown.
+        let is_unknown = |server: &&Arc<McpConnection>| match server.client() {
+            Some(client) => {
+                let has_resources = client.capabilities().resources.is_some();
+                has_resources && !lists.iter().any(|(listed, _)| listed == server.name())
             }
-            matches => (matches, false),
-        }
+            None => *server.state() == ConnectionState::Connecting,
+        };
+        let n_unknown = self.servers().iter().filter(is_unknown).count();
+        let claims = lists.iter().map(|(server, list)| {
+            let of_server = templates.iter().filter(|(listed, _)| listed == server);
+            let of_server = of_server.flat_map(|(_, list)| &list.items);
+            Claims {
+                server,
+                uris: list.items.iter().map(|resource| resource.uri.as_str()).collect(),
+                templates: of_server.map(|template| template.uri_template.as_str()).collect(),
+            }
+        });
+        find_owners(uri, &claims.collect::<Vec<_>>(), n_unknown)
     }
 
-    /// The server at which to subscribe to a resource. While servers are connecting, a mere guess is an error: it would
-    /// be remembered, and the server that has the resource may be about to connect.
-    pub(crate) async fn subscription_server(&self, uri: &str) -> Result<String, JsonRpcError> {
-        let is_connecting =
-            |server: &Arc<McpConnection>| *server.state() == ConnectionState::Connecting;
-        let (servers, is_guess) = self.resource_servers(uri).await;
-        let is_doubtful = is_guess && self.servers().iter().any(is_connecting);
-        let server = servers.into_iter().next().filter(|_| !is_doubtful);
+    /// The server at which to subscribe to a resource, or to complete its URI.
+    pub(crate) async fn first_resource_server(&self, uri: &str) -> Result<String, JsonRpcError> {
+        let servers = self.resource_servers(uri).await;
+        let servers = servers.map_err(|reason| no_owner(uri, Revision::LATEST, &reason))?;
+        let server = servers.into_iter().next();
         server.ok_or_else(|| resource_not_found(uri, Revision::LATEST))
     }
 }
 
-/// The servers whose templates share the longest prefix with the URI. A template that begins with a variable matches
-/// everything and is ignored.
-fn best_matches<'a>(matching: impl Iterator<Item = (&'a str, usize)>) -> Vec<String> {
-    let mut by_length = BTreeMap::<usize, Vec<String>>::new();
-    for (server, length) in matching.filter(|(_, length)| *length > 0) {
-        by_length.entry(length).or_default().push(server.to_owned());
-    }
-    by_length.into_values().next_back().unwrap_or_default()
+/// Error for a resource for which no server is asked.
+pub(crate) fn no_owner(uri: &str, revision: Revision, reason: &NoOwner) -> JsonRpcError {
+    let error = resource_not_found(uri, revision);
+    let (reason, hint) = reason.describe();
+    let message = format!("{}: {reason}; {hint}", error.message);
+    JsonRpcError { message, data: Some(json!({ "uri": uri, "hint": hint })), ..error }
 }
 
 /// Spec 2026-07-28, resources §Error Handling: the modern era has another code than the legacy one.
@@ -592,17 +587,6 @@ mod tests {
         };
         check(&Scope::All, true, true);
         check(&Scope::Server("b".to_owned()), false, true);
-    }
-
-    #[test]
-    fn longest_template_prefix_wins() {
-        let check = |matching: &[(&'static str, usize)], expected: &[&str]| {
-            assert_eq!(best_matches(matching.iter().copied()), expected, "{matching:?}");
-        };
-        check(&[("a", 3), ("b", 9)], &["b"]);
-        check(&[("a", 9), ("b", 9), ("c", 0)], &["a", "b"]);
-        check(&[("a", 0)], &[]);
-        check(&[], &[]);
     }
 
     #[test]

@@ -30,10 +30,12 @@
 //! | `request_context` | `RequestContext`: one parsed request; method dispatch, lists and pagination, subscriptions |
 //! | `forward` | forwards `tools/call`, `prompts/get`, `resources/read` and completions, with server requests across eras; suspended requests of modern clients |
 //! | `server_requests` | [`ServerRequestRouter`]: which client gets a server request or log message, and whose turn it is at a server |
+//! | `question` | questions of servers to people and models: refused addresses, the server's name, the budget |
 //! | `subscriptions` | subscribers to list changes, resource updates and log messages |
 //! | `change_notifier` | follows the manager's events and notifies subscribers, debounced |
 //! | `message_queue` | outgoing messages of one stream, with replay and bounded loss |
 //! | `list_cache` | cached prompt, resource and template lists |
+//! | `resource_owner` | which servers are asked for a resource |
 //! | `params` | messages of a client, each parsed once; client info |
 //! | `result_compat` | adapts results between eras |
 //! | `error_mapping` | errors as JSON-RPC errors, [`GatewayErrorData`] |
@@ -56,6 +58,7 @@
 //! - Ending a subscription ends it for one client only.
 //! - No part of an HTTP request is processed before its `Host` and `Origin` are checked, by the gateway or its caller.
 //! - A client sees only the servers in its scope.
+//! - A resource is asked for only at servers that list it, have a template for it, or alone have its scheme.
 //! - A failure between the gateway and a server carries its delivery and cause in the error data.
 //!
 //! # Where to start
@@ -79,7 +82,9 @@ mod http;
 mod list_cache;
 mod message_queue;
 mod params;
+mod question;
 mod request_context;
+mod resource_owner;
 mod result_compat;
 mod server_requests;
 mod stdio;
@@ -92,5 +97,6 @@ pub use http::request_headers::{
 };
 pub use http::response::GatewayBody;
 pub use http::{HttpGateway, HttpGatewayOptions};
+pub use question::{RefusedQuestions, refused_questions};
 pub use server_requests::ServerRequestRouter;
 pub use stdio::{StdinStream, StdoutStream, stdio_streams};

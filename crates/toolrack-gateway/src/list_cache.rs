@@ -175,26 +175,9 @@ impl<T> CachedLists<T> {
     }
 }
 
-/// Length of the fixed prefix of a URI template, up to its first variable, if `uri` begins with it.
-pub(crate) fn template_prefix_len(template: &str, uri: &str) -> Option<usize> {
-    let prefix = template.split('{').next().unwrap_or_default();
-    uri.starts_with(prefix).then_some(prefix.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn templates_match_by_their_fixed_prefix() {
-        let check = |template: &str, uri: &str, expected: Option<usize>| {
-            assert_eq!(template_prefix_len(template, uri), expected, "{template} {uri}");
-        };
-        check("test://template/{id}/data", "test://template/7/data", Some(16));
-        check("test://{+any}", "test://x", Some(7));
-        check("file:///{path}", "test://x", None);
-        check("{all}", "x:", Some(0));
-    }
 
     #[test]
     fn list_fetched_before_a_change_is_not_cached() {

@@ -37,14 +37,22 @@ fn add_modern_members(raw: &RawJson, method: Method) -> Option<RawJson> {
 
 fn without_modern_members(raw: &RawJson) -> Option<RawJson> {
     let members = object_members(raw.as_raw_value().ok()?)?;
+    let kept = members.iter().filter(|(key, _)| !MODERN_ONLY.contains(&key.as_str()));
+    write_object(kept.map(|(key, value)| (key.as_str(), value.get())))
+}
+
+/// A JSON object with these members, whose values are JSON.
+pub(crate) fn write_object<'a>(
+    members: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Option<RawJson> {
     let mut out = vec![b'{'];
-    for (key, value) in members.iter().filter(|(key, _)| !MODERN_ONLY.contains(&key.as_str())) {
+    for (key, value) in members {
         if out.len() > 1 {
             out.push(b',');
         }
         write_string(&mut out, key).ok()?;
         out.push(b':');
-        out.extend_from_slice(value.get().as_bytes());
+        out.extend_from_slice(value.as_bytes());
     }
     out.push(b'}');
     Some(RawJson::new(out))

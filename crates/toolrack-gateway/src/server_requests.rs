@@ -28,7 +28,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,6 +50,9 @@ use crate::encode::{Outcome, internal_error, into_raw, notification};
 use crate::gateway::Scope;
 use crate::message_queue::MessageQueue;
 use crate::params::ClientInfo;
+use crate::question::{
+    QuestionBudget, Review, declined, is_question, over_budget, record_refused_url, review,
+};
 use crate::subscriptions::WeakList;
 
 /// How long an active request delays the requests of other clients. Longer calls are not worth waiting for: at worst
@@ -178,6 +181,8 @@ pub(crate) struct ActiveRequest {
     awaiting: Mutex<(usize, Instant)>,
     /// JSON-RPC id of the request at the server, and its position in the order of all requests sent.
     sent: Mutex<Option<(u64, u64)>>,
+    /// Number of questions to the client because of this request.
+    n_questions: AtomicU32,
 }
 
 /// Counts a server request as unanswered until it is dropped.
@@ -202,6 +207,7 @@ impl ActiveRequest {
             channel,
             awaiting: Mutex::new((0, Instant::now())),
             sent: Mutex::default(),
+            n_questions: AtomicU32::new(0),
         })
     }
 
@@ -458,6 +464,10 @@ fn is_recent(since: Instant, now: Instant) -> bool {
 pub struct ServerRequestRouter {
     /// Whether servers get the roots of the client: the gateway serves a single one in its life.
     pub(crate) forwards_roots: bool,
+    /// Whether the only server is another gateway, which names its servers and limits their questions itself.
+    is_bridge: bool,
+    /// Budgets of the servers that have asked lately.
+    budgets: Mutex<HashMap<Box<str>, QuestionBudget>>,
     queues: Mutex<HashMap<Box<str>, ServerQueue>>,
     /// Notified when a request leaves a queue or a client is asked: the moments at which a waiting request may get its
     /// turn.
@@ -502,6 +512,41 @@ impl ServerRequestRouter {
     /// Router for a gateway that serves a single client in its life. The servers get the roots of that client.
     pub fn for_one_client() -> Arc<Self> {
         Arc::new(Self { forwards_roots: true, ..Self::default() })
+    }
+
+    /// Router for a gateway that serves a single client in its life and has another gateway as its only server. That
+    /// gateway names its servers in their questions, and limits how many they ask.
+    pub fn for_bridge() -> Arc<Self> {
+        Arc::new(Self { forwards_roots: true, is_bridge: true, ..Self::default() })
+    }
+
+    /// The name under which the questions of a server are shown. `None` if they name their server already.
+    pub(crate) fn shown_name<'a>(&self, server: &'a str) -> Option<&'a str> {
+        (!self.is_bridge).then_some(server)
+    }
+
+    /// Takes questions out of the budget of a server, or says why they are not forwarded.
+    pub(crate) fn take_budget(
+        &self,
+        server: &str,
+        request: &ActiveRequest,
+        n_questions: u32,
+    ) -> Result<(), JsonRpcError> {
+        if self.is_bridge || n_questions == 0 {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let mut budgets = self.budgets.lock();
+        // A full budget equals a new one, so the map holds only servers that have asked lately.
+        budgets.retain(|name, budget| **name == *server || !budget.is_full(now));
+        let budget = budgets.entry(server.into()).or_insert_with(|| QuestionBudget::new(now));
+        let n_in_call = request.n_questions.load(Ordering::Relaxed);
+        if !budget.take(n_questions, n_in_call, now) {
+            return Err(over_budget(server));
+        }
+        // Under the lock of the budgets, so two questions cannot both be the last one.
+        request.n_questions.fetch_add(n_questions, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Limits for the manager behind a gateway. Its servers send requests to many clients instead of one person, so
@@ -667,11 +712,24 @@ impl ClientHandler for ServerRequestRouter {
                 ))
             }));
         }
-        let request = (method, params);
-        if !self.candidates(server, &owner, request).is_empty() {
-            return Some(Box::pin(
-                async move { into_raw(self.forward(server, &owner, request).await) },
-            ));
+        let params = match review(method, params, self.shown_name(server)) {
+            Ok(Review::Forward(params)) => params,
+            Ok(Review::Decline(problem)) => {
+                record_refused_url(server, problem);
+                return Some(Box::pin(async { Ok(declined()) }));
+            }
+            Err(error) => return Some(Box::pin(async { Err(error) })),
+        };
+        let candidates = self.candidates(server, &owner, (method, params.as_ref()));
+        if let Some(request) = candidates.first() {
+            if is_question(method)
+                && let Err(error) = self.take_budget(server, request, 1)
+            {
+                return Some(Box::pin(async { Err(error) }));
+            }
+            return Some(Box::pin(async move {
+                into_raw(self.forward(server, &owner, (method, params.as_ref())).await)
+            }));
         }
         // `None` passes the request on to the typed methods, which refuse it.
         if !is_roots {

@@ -274,7 +274,7 @@ impl CountedSubscription {
         uri: &str,
         style: ErrorStyle,
     ) -> Result<Self, JsonRpcError> {
-        let server = shared.subscription_server(uri).await?;
+        let server = shared.first_resource_server(uri).await?;
         let key = (server.clone(), uri.to_owned());
         // Counted only after the server has agreed, so that a failure leaves no count behind. Two first subscribers may
         // therefore both subscribe at the server.

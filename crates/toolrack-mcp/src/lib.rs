@@ -17,6 +17,7 @@
 //! | `task`, `subscriptions_listen` | tasks, modern subscriptions |
 //! | `result_type`, `error` | `resultType`; error codes |
 //! | `param_headers` | `x-mcp-header` |
+//! | `web_url` | addresses that servers ask people to open |
 //! | `serde_lenient` | lenient serde helpers |
 //!
 //! **Invariant:** no input makes a parser panic. `bytes_do_not_panic`, `json_does_not_panic`,
@@ -62,6 +63,7 @@ mod subscriptions_listen;
 mod task;
 mod tool;
 mod tool_schema;
+mod web_url;
 
 pub use call::{Arguments, CallToolParams, SingleText, ToolCallResult};
 pub use client_capabilities::{
@@ -112,3 +114,4 @@ pub use task::{
 };
 pub use tool::{Tool, ToolAnnotations};
 pub use tool_schema::{is_object_schema, object_members, strict_schema};
+pub use web_url::{WebUrl, WebUrlError};

@@ -97,7 +97,7 @@ async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Res
         max_timeout: NO_TIMEOUT,
         ..McpServerConfig::new(DAEMON, transport)
     };
-    let router = ServerRequestRouter::for_one_client();
+    let router = ServerRequestRouter::for_bridge();
     let handler = Arc::clone(&router) as Arc<dyn ClientHandler>;
     let builder = McpManager::builder().handler(handler).limits(ServerRequestRouter::limits());
     let manager = Arc::new(builder.build(vec![config]));

@@ -58,9 +58,10 @@ async fn check(era: EraChoice, revision: &str) {
 async fn check_server_requests(client: &McpClient, user: &TestUser) {
     let text = call_text(client, "one_ask", json!({"kind": "elicitation", "rounds": 2})).await;
     assert!(text.contains(r#""name":"Ada""#) && text.contains(r#""agree":true"#), "{text}");
-    assert!(user.has_recorded("asked Who are you?"));
+    assert!(user.has_recorded(r#"asked Server "one" asks: Who are you?"#));
     let text = call_text(client, "one_ask", json!({"kind": "sampling"})).await;
     assert!(text.contains("42"), "{text}");
+    assert!(user.has_recorded(r#"sampled 64 This request comes from the MCP server "one"."#));
 }
 
 /// A modern server gets the roots of the calling client. A legacy one would keep them for all clients.
@@ -181,7 +182,9 @@ async fn request_state_passes_a_second_gateway() {
         let asking = json!({"kind": "elicitation", "rounds": 2});
         let text = call_text(&client, "in_s_ask", asking).await;
         assert!(text.contains(r#""name":"Ada""#), "{text}");
-        assert!(user.has_recorded("asked Who are you?"));
+        // Every gateway in between is named.
+        let asked = r#"asked Server "in" asks: Server "s" asks: Who are you?"#;
+        assert!(user.has_recorded(asked), "{:?}", user.records);
         client.shutdown().await;
     }
     outer.close().await;

@@ -123,6 +123,8 @@ async fn serve(listener: TcpListener, endpoint: HttpGateway) {
 pub(crate) struct TestUser {
     /// Text of its sampling results, if not the default.
     pub(crate) name: Option<&'static str>,
+    /// Whether it supports URL elicitation.
+    pub(crate) opens_pages: bool,
     pub(crate) records: Mutex<Vec<String>>,
 }
 
@@ -141,13 +143,17 @@ impl ClientHandler for TestUser {
         ClientCapabilities {
             roots: Some(RootsCapability { list_changed: true }),
             sampling: Some(SamplingCapability::default()),
-            elicitation: Some(ElicitationCapability { form: true, url: false }),
+            elicitation: Some(ElicitationCapability { form: true, url: self.opens_pages }),
             ..ClientCapabilities::default()
         }
     }
 
     fn elicit<'a>(&'a self, _: &'a str, question: Elicitation) -> BoxFuture<'a, ElicitationResult> {
         self.record(format!("asked {}", question.message()));
+        if let Elicitation::Url(page) = question {
+            self.record(format!("page {}", page.url));
+            return Box::pin(async { ElicitationResult::Accept { content: None } });
+        }
         let content = serde_json::from_str(r#"{"name":"Ada"}"#).unwrap();
         Box::pin(async { ElicitationResult::Accept { content: Some(content) } })
     }
@@ -157,7 +163,8 @@ impl ClientHandler for TestUser {
         _: &'a str,
         params: SamplingParams,
     ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
-        self.record(format!("sampled {}", params.max_tokens));
+        let prompt = params.system_prompt.unwrap_or_default();
+        self.record(format!("sampled {} {prompt}", params.max_tokens));
         let text = self.name.unwrap_or("42").to_owned();
         Box::pin(async {
             Ok(SamplingResult {

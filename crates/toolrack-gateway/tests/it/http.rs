@@ -388,7 +388,7 @@ async fn unanswered_server_request_ends_its_call() {
     let suspended = send(&body).await;
     assert_eq!(suspended["result"]["resultType"], "input_required", "{suspended}");
     let server_request = &suspended["result"]["inputRequests"]["q1"];
-    assert_eq!(server_request["params"]["message"], "Who are you?");
+    assert_eq!(server_request["params"]["message"], r#"Server "s" asks: Who are you?"#);
     // A legacy server issues no states, so a state that the gateway did not issue is unknown.
     let mut forged = body.clone();
     forged["params"]["requestState"] = json!("made up");

@@ -12,5 +12,7 @@ mod fixture;
 mod http;
 mod other_clients;
 mod own_client;
+mod questions;
+mod resources;
 mod shared_server;
 mod stdio;

@@ -157,7 +157,13 @@ fn slow_call(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_
 fn ask(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_>) -> ToolResult {
     let kind: String = arguments.get("kind")?;
     let is_modern = pending.era() == Era::Modern;
-    let requests = match client_request(&kind) {
+    let url: Option<String> = arguments.get("url")?;
+    if kind == "url_error" {
+        let page = json!({ "mode": "url", "elicitationId": "1", "url": url, "message": "Open" });
+        let data = Some(json!({ "elicitations": [page] }));
+        return Err(RpcError { data, ..RpcError::new(-32042, "a page has to be opened") });
+    }
+    let requests = match client_request(&kind, url) {
         Some(request) if !(is_modern && kind == "ping") => vec![request],
         None if is_modern && kind == "state" => Vec::new(),
         _ => {
@@ -166,6 +172,9 @@ fn ask(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_>) -> 
         }
     };
     if !is_modern {
+        let count: Option<usize> = arguments.get("count")?;
+        let n_requests = requests.len() * count.unwrap_or(1);
+        let requests = requests.into_iter().cycle().take(n_requests).collect();
         return Ok(ToolOutcome::Input(requests, |_, responses| {
             responses.first().map(|(_, text)| text.clone()).unwrap_or_default()
         }));
@@ -189,7 +198,7 @@ fn ask(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_>) -> 
 }
 
 /// Request to the client for this kind of input.
-fn client_request(kind: &str) -> Option<InputRequest> {
+fn client_request(kind: &str, url: Option<String>) -> Option<InputRequest> {
     let (method, params) = match kind {
         "ping" => ("ping", None),
         "roots" => ("roots/list", None),
@@ -206,6 +215,11 @@ fn client_request(kind: &str) -> Option<InputRequest> {
             let schema =
                 json!({ "type": "object", "properties": properties, "required": ["name"] });
             let params = json!({ "message": "Who are you?", "requestedSchema": schema });
+            ("elicitation/create", Some(params))
+        }
+        "url" => {
+            let params =
+                json!({ "mode": "url", "elicitationId": "1", "url": url, "message": "Open" });
             ("elicitation/create", Some(params))
         }
         _ => return None,
