@@ -21,7 +21,7 @@ use toolrack_platform::unix_time_ms;
 use toolrack_service::{Home, ServiceError, ServiceOptions};
 
 use crate::access_control::ListenerKind;
-use crate::event_log::ApiEvent;
+use crate::event_log::{ApiEvent, EventLog};
 use crate::event_recorder::EventRecorder;
 use crate::history::{History, HistoryOptions};
 use crate::http_server;
@@ -114,20 +114,25 @@ impl Daemon {
         // all servers first.
         let unix = bind_unix(&instance.socket())?;
         let tokens = Tokens::new(instance.token()?);
+        // Distinguishes this run from earlier ones in call and event ids.
+        let run_id = Token::random()?.reveal().chars().take(8).collect();
+        let events = Arc::new(EventLog::new(run_id));
         let history_file = home.history_file();
-        let history = History::open(&history_file, options.history)
+        let warnings = Arc::clone(&events);
+        let warn = move |message| {
+            warnings.append(unix_time_ms(), ApiEvent::Warning { server: None, message });
+        };
+        let history = History::open(&history_file, options.history, warn)
             .map_err(|source| file_error("open", &history_file, source))?;
         let own = EndpointSet::open(home.clone(), options.service.clone(), None).await;
         let own = own.map_err(DaemonError::Service)?;
         let agent = own.service.agent().map(str::to_owned);
         let config = home.config_file();
         let config = std::path::absolute(config).unwrap_or_else(|_error| config.to_owned());
-        // Distinguishes this run from earlier ones in call and event ids.
-        let run_id = Token::random()?.reveal().chars().take(8).collect();
         let endpoints = Endpoints {
             own,
             source: (home, options.service),
-            recorder: Arc::new(EventRecorder::new(run_id, agent.clone(), history)),
+            recorder: Arc::new(EventRecorder::new(events, agent.clone(), history)),
             tasks: TaskTracker::new(),
             recorder_stop: CancellationToken::new(),
             agents: Mutex::default(),
