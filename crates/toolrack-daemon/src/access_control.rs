@@ -42,7 +42,7 @@ pub(crate) enum AccessDenied {
 }
 
 /// Whether a route needs no token: the dashboard's static files, its login and the liveness probe.
-fn is_public(method: &http::Method, path: &str) -> bool {
+pub(crate) fn is_public(method: &http::Method, path: &str) -> bool {
     let is_read = method == http::Method::GET || method == http::Method::HEAD;
     match path {
         "/healthz" => is_read,

@@ -24,7 +24,7 @@ use crate::access_control::ListenerKind;
 use crate::event_log::{ApiEvent, EventLog};
 use crate::event_recorder::EventRecorder;
 use crate::history::{History, HistoryOptions};
-use crate::http_server;
+use crate::http_server::{self, ConnectionOptions};
 use crate::instance_lock::{DaemonInfo, InstanceLock, file_error};
 use crate::mcp_endpoints::{EndpointSet, Endpoints};
 use crate::routes::{self, App, AppState};
@@ -51,6 +51,8 @@ pub struct DaemonOptions {
     pub listen: Option<SocketAddr>,
     /// Limits of the call history.
     pub history: HistoryOptions,
+    /// Limits of the connections of each listener.
+    pub connections: ConnectionOptions,
     /// Time for running calls to finish when the daemon shuts down.
     pub drain: Duration,
 }
@@ -61,6 +63,7 @@ impl Default for DaemonOptions {
             service: ServiceOptions::default(),
             listen: Some(DEFAULT_ADDR),
             history: HistoryOptions::default(),
+            connections: ConnectionOptions::default(),
             drain: Duration::from_secs(5),
         }
     }
@@ -147,13 +150,13 @@ impl Daemon {
         };
         let app = Arc::new(AppState::new(endpoints, tokens, info));
         let daemon = Self { app, drain: options.drain, instance };
-        daemon.serve(unix, tcp);
+        daemon.serve(unix, tcp, &options.connections);
         // Last: a client that reads the lock file may connect at once.
         daemon.instance.write_info(&daemon.app.info)?;
         Ok(daemon)
     }
 
-    fn serve(&self, unix: UnixListener, tcp: Option<TcpListener>) {
+    fn serve(&self, unix: UnixListener, tcp: Option<TcpListener>, options: &ConnectionOptions) {
         let AppState { service, recorder, endpoints, shutdown, info, .. } = &*self.app;
         let tasks = &endpoints.tasks;
         let (events, stop) = (service.subscribe(), endpoints.recorder_stop.clone());
@@ -161,10 +164,10 @@ impl Daemon {
         // Kills servers of a daemon that was killed together with its guardians.
         tasks.spawn_blocking(toolrack_stdio::kill_orphans);
         let router = routes::router(&self.app, ListenerKind::Unix);
-        tasks.spawn(http_server::serve(unix, router, shutdown.clone()));
+        tasks.spawn(http_server::serve(unix, router, options.clone(), shutdown.clone()));
         if let (Some(tcp), Some(addr)) = (tcp, info.addr) {
             let router = routes::router(&self.app, ListenerKind::Tcp(addr));
-            tasks.spawn(http_server::serve(tcp, router, shutdown.clone()));
+            tasks.spawn(http_server::serve(tcp, router, options.clone(), shutdown.clone()));
         }
     }
 

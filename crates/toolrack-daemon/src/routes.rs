@@ -9,12 +9,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json, Router};
 use http::header::{self, HeaderName};
+use http::request::Parts;
 use http::{HeaderValue, StatusCode};
+use http_body_util::Limited;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -34,7 +37,7 @@ use crate::access_control::{self, ListenerKind};
 use crate::assets;
 use crate::event_recorder::EventRecorder;
 use crate::extract::{MAX_BODY_BYTES, body_too_large};
-use crate::http_server::Shutdown;
+use crate::http_server::{ConnectionEntry, MAX_HEADER_BYTES, Shutdown, Stage};
 use crate::instance_lock::DaemonInfo;
 use crate::mcp_endpoints::{self, Endpoints};
 use crate::openapi::add_error_responses;
@@ -43,6 +46,8 @@ use crate::tokens::Tokens;
 
 /// Timeout of requests that have no timeout of their own.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
+/// Maximum size of a body that needs no token.
+const MAX_PUBLIC_BODY_BYTES: usize = 4 << 10;
 /// Timeout between two chunks of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Only own files, nothing inline, no framing. `data:` images are results of tools.
@@ -239,6 +244,19 @@ pub(crate) fn router(app: &App, listener: ListenerKind) -> Router {
         .layer(Extension(listener))
 }
 
+/// Refuses a request head above the limit.
+fn check_head_size(head: &Parts) -> Result<(), Problem> {
+    // Each line has two bytes of its own, a header two more, and the request line two spaces and the version.
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let request_line = head.method.as_str().len() + target + 12;
+    let header = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
+    if request_line + head.headers.iter().map(header).sum::<usize>() + 2 <= MAX_HEADER_BYTES {
+        return Ok(());
+    }
+    let message = "the head of the request is larger than 32 KiB";
+    Err(Problem::malformed(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message))
+}
+
 /// Middleware: access control, request timeout and response headers.
 async fn guard(
     State(app): State<App>,
@@ -251,11 +269,23 @@ async fn guard(
     let is_api = path.starts_with("/api/");
     // Calls end by the timeout of their server, and the gateway has timeouts of its own.
     let has_own_timeout = path == "/api/calls" || path == "/mcp" || path.starts_with("/mcp/");
-    let access = access_control::check(listener, &head, &app.tokens);
+    let access = check_head_size(&head)
+        .and_then(|()| access_control::check(listener, &head, &app.tokens).map_err(Problem::from));
+    let is_public = access_control::is_public(&head.method, path);
+    if let Some(connection) = head.extensions.get::<Arc<ConnectionEntry>>() {
+        let is_authenticated = access.is_ok() && !is_public;
+        connection.set_stage(if is_authenticated {
+            Stage::Authenticated
+        } else {
+            Stage::Anonymous
+        });
+    }
+    // A body that anyone may send is a login code.
+    let body = if is_public { Body::new(Limited::new(body, MAX_PUBLIC_BODY_BYTES)) } else { body };
     // Nothing runs before the access is granted: a future starts when it is awaited.
     let response = next.run(Request::from_parts(head, body));
     let mut response = match access {
-        Err(denied) => Problem::from(denied).into_response(),
+        Err(problem) => problem.into_response(),
         Ok(()) if has_own_timeout => response.await,
         Ok(()) => timeout(REQUEST_TIMEOUT, response).await.unwrap_or_else(|_elapsed| {
             Problem::unavailable("the request timed out").into_response()
