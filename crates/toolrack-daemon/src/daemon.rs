@@ -22,10 +22,10 @@ use toolrack_service::{Home, ServiceError, ServiceOptions};
 
 use crate::access_control::ListenerKind;
 use crate::active_keys::ActiveKeys;
-use crate::event_log::ApiEvent;
+use crate::event_log::{ApiEvent, EventLog};
 use crate::event_recorder::EventRecorder;
 use crate::history::{History, HistoryOptions};
-use crate::http_server;
+use crate::http_server::{self, ConnectionOptions};
 use crate::instance_lock::{DaemonInfo, InstanceLock, file_error};
 use crate::keys::KeyFile;
 use crate::mcp_endpoints::{EndpointSet, Endpoints};
@@ -55,6 +55,8 @@ pub struct DaemonOptions {
     pub listen: Option<SocketAddr>,
     /// Limits of the call history.
     pub history: HistoryOptions,
+    /// Limits of the connections of each listener.
+    pub connections: ConnectionOptions,
     /// Time for running calls to finish when the daemon shuts down.
     pub drain: Duration,
 }
@@ -65,6 +67,7 @@ impl Default for DaemonOptions {
             service: ServiceOptions::default(),
             listen: Some(DEFAULT_ADDR),
             history: HistoryOptions::default(),
+            connections: ConnectionOptions::default(),
             drain: Duration::from_secs(5),
         }
     }
@@ -118,8 +121,15 @@ impl Daemon {
         // all servers first.
         let unix = bind_unix(&instance.socket())?;
         let keys = ActiveKeys::new(KeyFile::new(&home))?;
+        // Distinguishes this run from earlier ones in call and event ids.
+        let run_id = Token::random()?.reveal().chars().take(8).collect();
+        let events = Arc::new(EventLog::new(run_id));
         let history_file = home.history_file();
-        let history = History::open(&history_file, options.history)
+        let warnings = Arc::clone(&events);
+        let warn = move |message| {
+            warnings.append(unix_time_ms(), ApiEvent::Warning { server: None, message });
+        };
+        let history = History::open(&history_file, options.history, warn)
             .map_err(|source| file_error("open", &history_file, source))?;
         let own = EndpointSet::open(home.clone(), options.service.clone(), None).await;
         let own = own.map_err(DaemonError::Service)?;
@@ -131,12 +141,10 @@ impl Daemon {
         }
         let config = home.config_file();
         let config = std::path::absolute(config).unwrap_or_else(|_error| config.to_owned());
-        // Distinguishes this run from earlier ones in call and event ids.
-        let run_id = Token::random()?.reveal().chars().take(8).collect();
         let endpoints = Endpoints {
             own,
             source: (home, options.service),
-            recorder: Arc::new(EventRecorder::new(run_id, agent.clone(), history)),
+            recorder: Arc::new(EventRecorder::new(events, agent.clone(), history)),
             tasks: TaskTracker::new(),
             recorder_stop: CancellationToken::new(),
             agents: Mutex::default(),
@@ -152,7 +160,7 @@ impl Daemon {
         };
         let app = Arc::new(AppState::new(endpoints, keys, info));
         let daemon = Self { app, drain: options.drain, instance: Arc::new(instance) };
-        daemon.serve(unix, tcp);
+        daemon.serve(unix, tcp, &options.connections);
         // Last: a client that reads the lock file may connect at once.
         daemon.instance.write_info(&daemon.app.info)?;
         // Again: a program that changed the keys before it could find this daemon has not told it.
@@ -160,19 +168,20 @@ impl Daemon {
         Ok(daemon)
     }
 
-    fn serve(&self, unix: UnixListener, tcp: Option<TcpListener>) {
+    fn serve(&self, unix: UnixListener, tcp: Option<TcpListener>, options: &ConnectionOptions) {
         let AppState { service, recorder, endpoints, shutdown, info, .. } = &*self.app;
         let tasks = &endpoints.tasks;
         let (events, stop) = (service.subscribe(), endpoints.recorder_stop.clone());
         tasks.spawn(Arc::clone(recorder).run(Arc::clone(service), events, stop));
         // Kills servers of a daemon that was killed together with its guardians.
         tasks.spawn_blocking(toolrack_stdio::kill_orphans);
-        tasks.spawn(keep_findable(Arc::clone(&self.app), Arc::downgrade(&self.instance)));
+        let (app, instance) = (Arc::clone(&self.app), Arc::downgrade(&self.instance));
+        tasks.spawn(keep_findable(app, instance, options.clone()));
         let router = routes::router(&self.app, ListenerKind::Unix);
-        tasks.spawn(http_server::serve(unix, router, shutdown.clone()));
+        tasks.spawn(http_server::serve(unix, router, options.clone(), shutdown.clone()));
         if let (Some(tcp), Some(addr)) = (tcp, info.addr) {
             let router = routes::router(&self.app, ListenerKind::Tcp(addr));
-            tasks.spawn(http_server::serve(tcp, router, shutdown.clone()));
+            tasks.spawn(http_server::serve(tcp, router, options.clone(), shutdown.clone()));
         }
     }
 
@@ -244,7 +253,7 @@ impl Daemon {
 /// Puts the lock file and the socket back if another program has removed them, so that clients find the daemon.
 ///
 /// The lock is weak: this task may outlive a daemon that is dropped, and the lock must not.
-async fn keep_findable(app: App, instance: Weak<InstanceLock>) {
+async fn keep_findable(app: App, instance: Weak<InstanceLock>, options: ConnectionOptions) {
     while app.shutdown.graceful.run_until_cancelled(sleep(RUN_DIR_CHECK_INTERVAL)).await.is_some() {
         let (Some(instance), info) = (instance.upgrade(), app.info.clone()) else { return };
         let restored = tokio::task::spawn_blocking(move || {
@@ -265,7 +274,8 @@ async fn keep_findable(app: App, instance: Weak<InstanceLock>) {
             Ok(unix) => {
                 tracing::warn!("the socket was removed and is restored");
                 let router = routes::router(&app, ListenerKind::Unix);
-                let serving = http_server::serve(unix, router, app.shutdown.clone());
+                let shutdown = app.shutdown.clone();
+                let serving = http_server::serve(unix, router, options.clone(), shutdown);
                 app.endpoints.tasks.spawn(serving);
             }
             Err(error) => tracing::warn!(%error, "clients cannot find this daemon"),

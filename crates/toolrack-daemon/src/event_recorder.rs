@@ -57,10 +57,8 @@ pub(crate) struct RunningCall {
 }
 
 impl EventRecorder {
-    /// `run_id` distinguishes the call and event ids of this run from those of earlier ones.
-    pub(crate) fn new(run_id: String, agent: Option<String>, history: History) -> Self {
-        let (events, history) = (Arc::new(EventLog::new(run_id)), Arc::new(history));
-        Self { agent, events, history, live: Mutex::default() }
+    pub(crate) fn new(events: Arc<EventLog>, agent: Option<String>, history: History) -> Self {
+        Self { agent, events, history: Arc::new(history), live: Mutex::default() }
     }
 
     /// Records the events of the daemon's own servers until `stop`.

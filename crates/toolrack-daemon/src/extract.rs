@@ -83,7 +83,7 @@ fn body_timeout() -> Problem {
 
 /// The response to a body above [`MAX_BODY_BYTES`].
 pub(crate) fn body_too_large() -> Problem {
-    Problem::malformed(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 MiB")
+    Problem::malformed(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large")
 }
 
 /// Finds the cause of a body error in its source chain: the limits are layers below axum.

@@ -6,11 +6,14 @@
 //!
 //! **Invariant:** the history never fails or slows a call.
 //!
-//! **Invariant:** a file that is not a database is moved aside, never overwritten.
+//! **Invariant:** a damaged file is moved aside, a file of another version is left alone, and neither is overwritten.
+//!
+//! **Invariant:** every call is written or counted as dropped.
+
+mod damage;
+mod database;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,13 +22,17 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, params};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use toolrack_platform::unix_time_ms;
 use toolrack_service::Home;
 use utoipa::{IntoParams, ToSchema};
 
+use self::damage::{FailureKind, failure_kind, move_aside};
+pub(crate) use self::database::{Db, DbError};
+use self::database::{IntegrityCheck, fallback_path};
 use crate::daemon::DaemonError;
-use crate::instance_lock::{file_error, open_private};
+use crate::instance_lock::file_error;
 use crate::openapi::Outcome;
 
 /// Capacity of the queue to the writer. When it is full, new records are dropped and counted.
@@ -34,43 +41,9 @@ const QUEUE_CAPACITY: usize = 4096;
 const BATCH_SIZE: usize = 512;
 /// Delay before a failed batch is written again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// How long the writer waits for a locked database. Short, because it retries anyway.
-const WRITE_BUSY_TIMEOUT: Duration = Duration::from_millis(200);
-/// How long a reader waits for a locked database.
-const READ_BUSY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number of calls that a query returns unless it has a limit.
-const DEFAULT_LIMIT: usize = 50;
-/// Number of latest calls from which percentiles are computed.
-const LATENCY_SAMPLE: u32 = 20_000;
-/// The write-ahead log stays small, so that little space is enough to continue after the disk was full.
-const WAL_CHECKPOINT_PAGES: u32 = 64;
-const WAL_MAX_BYTES: u32 = 256 << 10;
-/// Rows deleted per transaction when the file is too large, so that no transaction takes long.
-const DELETE_BATCH: u64 = 5_000;
-
-/// The errors of a file that is moved aside.
-const DAMAGED: [Option<ErrorCode>; 2] =
-    [Some(ErrorCode::NotADatabase), Some(ErrorCode::DatabaseCorrupt)];
-
-const SCHEMA: &str = "
-create table if not exists calls (
-    place integer primary key,
-    id text not null unique,
-    time_ms integer not null,
-    agent text,
-    server text not null,
-    tool text not null,
-    outcome text not null,
-    delivery text not null,
-    duration_us integer not null,
-    argument_bytes integer not null,
-    result_bytes integer not null
-) strict;
-create index if not exists calls_by_server on calls (server, tool, place);
-";
-
-const COLUMNS: &str = "place, id, time_ms, agent, server, tool, outcome, delivery, duration_us, \
-                       argument_bytes, result_bytes";
+/// After a damaged file was moved aside, another one is moved no sooner: a disk that damages every file must not make
+/// the daemon replace the kept files by empty ones.
+const MOVE_ASIDE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Limits of the call history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,8 +192,16 @@ fn read<T: Default>(
 pub(crate) struct History {
     path: PathBuf,
     /// Queue and thread of the writer. `None` once the history is closed.
-    writer: Mutex<Option<(SyncSender<CallRecord>, JoinHandle<()>)>>,
+    writer: Mutex<Option<(SyncSender<Message>, JoinHandle<()>)>>,
     pub(crate) stats: Arc<HistoryStats>,
+}
+
+/// A message to the writer.
+#[derive(Debug)]
+enum Message {
+    Record(Box<CallRecord>),
+    /// A reader has found damage.
+    CheckIntegrity,
 }
 
 /// Counters of the writer.
@@ -230,37 +211,98 @@ pub(crate) struct HistoryStats {
     pub(crate) n_dropped: AtomicU64,
     /// Failed write attempts, each of which was retried.
     pub(crate) n_failures: AtomicU64,
+    /// Damaged files that were moved aside.
+    pub(crate) n_damaged: AtomicU64,
+    messages: Mutex<HistoryMessages>,
     is_closing: AtomicBool,
 }
 
+/// What people must know about the history.
+#[derive(Debug, Default)]
+struct HistoryMessages {
+    /// Why calls cannot be written now.
+    failure: Option<String>,
+    /// What happened to the file since the daemon started.
+    notice: Option<String>,
+}
+
+/// State of the call history.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HistoryStatus {
+    /// Calls written since the daemon started.
+    n_written: u64,
+    /// Calls that are lost, because they could not be written.
+    n_dropped: u64,
+    /// Damaged files that were moved aside.
+    n_damaged: u64,
+    /// Why calls cannot be written at present. They wait, and the daemon retries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    /// What happened to the file: it was damaged and moved aside, or belongs to another version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notice: Option<String>,
+}
+
+impl HistoryStats {
+    pub(crate) fn status(&self) -> HistoryStatus {
+        let messages = self.messages.lock();
+        let [n_written, n_dropped, n_damaged] = [&self.n_written, &self.n_dropped, &self.n_damaged]
+            .map(|counter| counter.load(Ordering::Relaxed));
+        let (failure, notice) = (messages.failure.clone(), messages.notice.clone());
+        HistoryStatus { n_written, n_dropped, n_damaged, failure, notice }
+    }
+}
+
 impl History {
-    /// Starts the writer thread. An unusable database is not an error here: the writer retries.
-    pub(crate) fn open(path: &Path, options: HistoryOptions) -> std::io::Result<Self> {
-        let (queue, records) = sync_channel(QUEUE_CAPACITY);
+    /// Starts the writer thread, which checks the database first. An unusable database is not an error here: the
+    /// writer retries. `warn` is called with what people should know.
+    pub(crate) fn open(
+        path: &Path,
+        options: HistoryOptions,
+        warn: impl Fn(String) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (queue, messages) = sync_channel(QUEUE_CAPACITY);
         let stats = Arc::new(HistoryStats::default());
-        let (path, shared_stats) = (path.to_owned(), Arc::clone(&stats));
-        let writer = Writer { path: path.clone(), options, db: None, stats: shared_stats };
+        let writer = Writer {
+            path: path.to_owned(),
+            is_fallback: false,
+            options,
+            db: None,
+            check: Some(IntegrityCheck::Quick),
+            moved_aside: None,
+            stats: Arc::clone(&stats),
+            warn: Box::new(warn),
+        };
         let name = "toolrack-history".to_owned();
-        let thread = thread::Builder::new().name(name).spawn(move || writer.run(&records))?;
-        Ok(Self { path, writer: Mutex::new(Some((queue, thread))), stats })
+        let thread = thread::Builder::new().name(name).spawn(move || writer.run(&messages))?;
+        Ok(Self { path: path.to_owned(), writer: Mutex::new(Some((queue, thread))), stats })
     }
 
     /// Queues a call for writing. Never waits.
     pub(crate) fn record(&self, record: CallRecord) {
-        let writer = self.writer.lock();
         // `try_send`, so that a slow disk never holds up the recorder, which serves all calls.
-        let is_queued = writer.as_ref().is_some_and(|(queue, _)| queue.try_send(record).is_ok());
-        if !is_queued {
+        if !self.try_send(Message::Record(Box::new(record))) {
             self.stats.n_dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn try_send(&self, message: Message) -> bool {
+        let writer = self.writer.lock();
+        writer.as_ref().is_some_and(|(queue, _)| queue.try_send(message).is_ok())
     }
 
     /// Runs one query. Blocking.
     pub(crate) fn read<T: Default>(
         &self,
         query: impl FnOnce(&Db) -> Result<T, rusqlite::Error>,
-    ) -> Result<T, rusqlite::Error> {
-        Db::read(&self.path, query)
+    ) -> Result<T, DbError> {
+        let read = Db::read(&self.path, query);
+        if read.as_ref().is_err_and(|error| failure_kind(error) == FailureKind::Damaged)
+            && !self.try_send(Message::CheckIntegrity)
+        {
+            tracing::debug!("the history writer is too busy for an integrity check");
+        }
+        read
     }
 
     /// Writes the queue and joins the writer thread. Blocking.
@@ -287,227 +329,176 @@ impl Drop for History {
 /// The writer thread.
 struct Writer {
     path: PathBuf,
+    /// Whether `path` stands in for a file with another schema.
+    is_fallback: bool,
     options: HistoryOptions,
     db: Option<Db>,
+    /// Check of the file when it is opened next.
+    check: Option<IntegrityCheck>,
+    /// When a damaged file was moved aside last.
+    moved_aside: Option<Instant>,
     stats: Arc<HistoryStats>,
+    warn: Box<dyn Fn(String) + Send>,
+}
+
+/// How the writer goes on after a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recovery {
+    /// With another file, at once.
+    NewFile,
+    /// After a delay.
+    Retry,
+    /// Without these calls.
+    Drop,
 }
 
 impl Writer {
-    fn run(mut self, records: &Receiver<CallRecord>) {
-        while let Ok(first) = records.recv() {
-            let mut batch = vec![first];
+    fn run(mut self, messages: &Receiver<Message>) {
+        // At once and not with the first call: readers need a usable file, and people want to know.
+        let mut batch = Vec::new();
+        self.write_with_recovery(&batch);
+        while let Ok(first) = messages.recv() {
+            self.receive(first, &mut batch);
             loop {
-                batch.extend(records.try_iter().take(BATCH_SIZE - batch.len()));
-                let Err(error) = self.write(&batch) else { break };
-                // Logged once, not for every retry.
-                if self.stats.n_failures.fetch_add(1, Ordering::Relaxed) == 0 {
-                    tracing::warn!(%error, path = %self.path.display(), "cannot write the call history, retrying");
+                for message in messages.try_iter().take(BATCH_SIZE.saturating_sub(batch.len())) {
+                    self.receive(message, &mut batch);
+                }
+                match self.write_with_recovery(&batch) {
+                    None => break,
+                    Some(Recovery::Drop) => {
+                        self.count_dropped(batch.len() as u64);
+                        batch.clear();
+                        break;
+                    }
+                    Some(Recovery::NewFile | Recovery::Retry) => {}
                 }
                 if self.stats.is_closing.load(Ordering::Acquire) {
                     // A database that fails now must not delay the shutdown.
-                    let n_lost = batch.len() as u64 + records.try_iter().count() as u64;
-                    self.stats.n_dropped.fetch_add(n_lost, Ordering::Relaxed);
+                    let is_record = |message: &Message| matches!(message, Message::Record(_));
+                    let n_queued = messages.try_iter().filter(is_record).count();
+                    self.count_dropped((batch.len() + n_queued) as u64);
                     return;
                 }
                 thread::sleep(RETRY_DELAY);
             }
             self.stats.n_written.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            batch.clear();
         }
     }
 
-    fn write(&mut self, batch: &[CallRecord]) -> Result<(), rusqlite::Error> {
-        // After an error it is reopened, in case the file was removed or is damaged.
-        let mut db = self.db.take().map_or_else(|| Db::open(&self.path), Ok)?;
-        db.insert(batch)?;
-        db.delete_oldest(&self.options)?;
+    fn receive(&mut self, message: Message, batch: &mut Vec<CallRecord>) {
+        match message {
+            Message::Record(record) => batch.push(*record),
+            Message::CheckIntegrity => {
+                self.check = Some(IntegrityCheck::Full);
+                self.db = None;
+            }
+        }
+    }
+
+    fn count_dropped(&self, n_calls: u64) {
+        self.stats.n_dropped.fetch_add(n_calls, Ordering::Relaxed);
+        if n_calls > 0 {
+            tracing::warn!(n_calls, path = %self.path.display(), "calls are lost: they could not be written to the history");
+        }
+    }
+
+    /// Writes a batch; after a failure that another file cures, once more. `None` if it is written.
+    fn write_with_recovery(&mut self, batch: &[CallRecord]) -> Option<Recovery> {
+        for _attempt in 0..2 {
+            match self.write(batch) {
+                Ok(()) => {
+                    self.stats.messages.lock().failure = None;
+                    return None;
+                }
+                Err(error) => match self.recover(&error) {
+                    Recovery::NewFile => {}
+                    recovery => return Some(recovery),
+                },
+            }
+        }
+        Some(Recovery::Retry)
+    }
+
+    fn write(&mut self, batch: &[CallRecord]) -> Result<(), DbError> {
+        if self.db.as_ref().is_some_and(|db| !db.is_at(&self.path)) {
+            tracing::warn!(path = %self.path.display(), "the call history was removed or replaced, opening it again");
+            self.db = None;
+            self.check = Some(IntegrityCheck::Quick);
+        }
+        let mut db = match self.db.take() {
+            Some(db) => db,
+            // After an error it is reopened, in case the file was removed or is damaged.
+            None => Db::open(&self.path, self.check)?,
+        };
+        self.check = None;
+        if !batch.is_empty() {
+            db.insert(batch)?;
+            db.delete_oldest(&self.options)?;
+        }
         self.db = Some(db);
         Ok(())
     }
-}
 
-/// The `SQLite` database.
-#[derive(Debug)]
-pub(crate) struct Db(Connection);
-
-impl Db {
-    /// Opens or creates the database for writing. Moves a damaged file aside.
-    fn open(path: &Path) -> Result<Self, rusqlite::Error> {
-        match Self::try_open(path) {
-            Err(error) if DAMAGED.contains(&error.sqlite_error_code()) => {
-                let aside = path.with_extension("db.damaged");
-                tracing::error!(%error, aside = %aside.display(), "the call history is damaged, starting a new one");
-                let moved = fs::rename(path, &aside);
-                moved.map_err(|_rename_error| error)?;
-                Self::try_open(path)
+    fn recover(&mut self, error: &DbError) -> Recovery {
+        self.stats.n_failures.fetch_add(1, Ordering::Relaxed);
+        match failure_kind(error) {
+            FailureKind::Damaged
+                if self.moved_aside.is_none_or(|time| time.elapsed() > MOVE_ASIDE_INTERVAL) =>
+            {
+                match move_aside(&self.path, unix_time_ms()) {
+                    Ok(aside) => {
+                        self.moved_aside = Some(Instant::now());
+                        self.stats.n_damaged.fetch_add(1, Ordering::Relaxed);
+                        self.notify(format!(
+                            "the call history was damaged ({error}); it is kept as `{}`, and a new one was started",
+                            aside.display()
+                        ));
+                        Recovery::NewFile
+                    }
+                    Err(rename_error) => {
+                        self.fail(&format!("{error}, and cannot be moved aside: {rename_error}"))
+                    }
+                }
             }
-            other => other,
-        }
-    }
-
-    fn try_open(path: &Path) -> Result<Self, rusqlite::Error> {
-        // Before SQLite opens it: a file that SQLite creates gets the mode of the umask. SQLite gives its WAL and
-        // shared-memory files the same mode.
-        if let Err(error) = open_private(path) {
-            // Opening the database fails in the same way and reports the error.
-            tracing::debug!(%error, "cannot make the call history private");
-        }
-        let connection = Connection::open(path)?;
-        connection.busy_timeout(WRITE_BUSY_TIMEOUT)?;
-        // Before the first table, or it has no effect.
-        connection.pragma_update(None, "auto_vacuum", "incremental")?;
-        connection.pragma_update(None, "journal_mode", "wal")?;
-        // In WAL mode a power failure loses the last transactions, but does not damage the database.
-        connection.pragma_update(None, "synchronous", "normal")?;
-        connection.pragma_update(None, "journal_size_limit", WAL_MAX_BYTES)?;
-        connection.pragma_update(None, "wal_autocheckpoint", WAL_CHECKPOINT_PAGES)?;
-        connection.execute_batch(SCHEMA)?;
-        Ok(Self(connection))
-    }
-
-    /// Opens the database for one query. If it does not exist yet, the result is empty.
-    fn read<T: Default>(
-        path: &Path,
-        query: impl FnOnce(&Self) -> Result<T, rusqlite::Error>,
-    ) -> Result<T, rusqlite::Error> {
-        // A read-only open of a missing file is an error, but a home without calls is not.
-        if !path.exists() {
-            return Ok(T::default());
-        }
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(READ_BUSY_TIMEOUT)?;
-        // The writer creates the file before the table.
-        if !connection.table_exists(None, "calls")? {
-            return Ok(T::default());
-        }
-        query(&Self(connection))
-    }
-
-    /// Inserts calls in one transaction. Ignores ids that exist, so a retried batch is not stored twice.
-    fn insert(&mut self, records: &[CallRecord]) -> Result<(), rusqlite::Error> {
-        let transaction = self.0.transaction()?;
-        {
-            let mut insert = transaction.prepare_cached(
-                "insert or ignore into calls (id, time_ms, agent, server, tool, outcome, delivery, \
-                 duration_us, argument_bytes, result_bytes) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            )?;
-            for record in records {
-                insert.execute(params![
-                    record.id,
-                    record.time_ms,
-                    record.agent,
-                    record.server,
-                    record.tool,
-                    record.outcome,
-                    record.delivery,
-                    record.duration_us,
-                    record.argument_bytes,
-                    record.result_bytes,
-                ])?;
+            FailureKind::OtherSchema if !self.is_fallback => {
+                let fallback = fallback_path(&self.path);
+                self.notify(format!(
+                    "`{}` is not changed: {error}; calls are recorded in `{}`",
+                    self.path.display(),
+                    fallback.display()
+                ));
+                (self.path, self.is_fallback) = (fallback, true);
+                self.check = Some(IntegrityCheck::Quick);
+                Recovery::NewFile
+            }
+            FailureKind::Rejected => {
+                tracing::warn!(%error, "calls are not recorded: their values cannot be stored");
+                Recovery::Drop
+            }
+            FailureKind::Damaged | FailureKind::OtherSchema | FailureKind::Temporary => {
+                self.fail(&error.to_string())
             }
         }
-        transaction.commit()
     }
 
-    /// Deletes the oldest calls if a limit is exceeded.
-    fn delete_oldest(&self, options: &HistoryOptions) -> Result<(), rusqlite::Error> {
-        let n_excess = self.n_calls()?.saturating_sub(options.max_calls);
-        let n_too_large = if self.n_bytes()? > options.max_bytes { DELETE_BATCH } else { 0 };
-        let n = n_excess.max(n_too_large);
-        if n == 0 {
-            return Ok(());
+    /// Notes a failure that lasts. It is logged once, not for every retry.
+    fn fail(&self, failure: &str) -> Recovery {
+        let failure = format!("cannot write the call history, retrying: {failure}");
+        let mut messages = self.stats.messages.lock();
+        if messages.failure.as_ref() != Some(&failure) {
+            tracing::warn!(path = %self.path.display(), "{failure}");
+            (self.warn)(failure.clone());
+            messages.failure = Some(failure);
         }
-        let delete =
-            "delete from calls where place in (select place from calls order by place limit ?)";
-        self.0.execute(delete, [n])?;
-        // Deleted rows leave free pages in the file; this gives them back to the disk.
-        self.0.execute_batch("pragma incremental_vacuum;")
+        Recovery::Retry
     }
 
-    pub(crate) fn query(&self, query: &HistoryQuery) -> Result<HistoryPage, rusqlite::Error> {
-        let sql = format!(
-            "select {COLUMNS} from calls where place < ?1 and (?2 is null or server = ?2) \
-             and (?3 is null or tool = ?3) and (?4 is null or outcome = ?4) and time_ms >= ?5 \
-             and (not ?7 or outcome <> 'done') order by place desc limit ?6"
-        );
-        let limit = query.limit.unwrap_or(DEFAULT_LIMIT).min(u32::MAX as usize);
-        let mut statement = self.0.prepare(&sql)?;
-        let rows = statement.query_map(
-            params![
-                query.before.unwrap_or(i64::MAX),
-                query.server,
-                query.tool,
-                query.outcome,
-                query.since_ms.unwrap_or_default(),
-                // One more row shows whether there is another page.
-                limit.saturating_add(1),
-                query.unsuccessful_only,
-            ],
-            |row| Ok((row.get::<_, i64>(0)?, record_from_row(row)?)),
-        )?;
-        let mut found: Vec<(i64, CallRecord)> = rows.collect::<Result<_, _>>()?;
-        let has_more = found.len() > limit;
-        found.truncate(limit);
-        // By place and not by offset, so that new calls do not shift the pages.
-        let next = found.last().filter(|_| has_more).map(|(place, _)| *place);
-        Ok(HistoryPage { calls: found.into_iter().map(|(_, record)| record).collect(), next })
+    fn notify(&self, notice: String) {
+        tracing::error!("{notice}");
+        (self.warn)(notice.clone());
+        self.stats.messages.lock().notice = Some(notice);
     }
-
-    pub(crate) fn get(&self, id: &str) -> Result<Option<CallRecord>, rusqlite::Error> {
-        let query = format!("select {COLUMNS} from calls where id = ?");
-        self.0.query_row(&query, [id], record_from_row).optional()
-    }
-
-    /// Latencies of recent calls by server and by tool.
-    pub(crate) fn latencies(&self) -> Result<Vec<Latency>, rusqlite::Error> {
-        let query =
-            "select server, tool, outcome, duration_us from calls order by place desc limit ?";
-        let mut statement = self.0.prepare(query)?;
-        let mut groups: BTreeMap<(String, Option<String>), (Vec<u64>, u64)> = BTreeMap::new();
-        let mut rows = statement.query([LATENCY_SAMPLE])?;
-        while let Some(row) = rows.next()? {
-            let (server, tool): (String, String) = (row.get(0)?, row.get(1)?);
-            let failed = u64::from(row.get_ref(2)?.as_str()? != "done");
-            let duration: u64 = row.get(3)?;
-            for key in [(server.clone(), Some(tool)), (server, None)] {
-                let (durations, n_failed) = groups.entry(key).or_default();
-                durations.push(duration);
-                *n_failed += failed;
-            }
-        }
-        let latency = |((server, tool), (durations, n_failed))| {
-            Latency::from_durations(server, tool, durations, n_failed)
-        };
-        Ok(groups.into_iter().map(latency).collect())
-    }
-
-    fn n_calls(&self) -> Result<u64, rusqlite::Error> {
-        // `place` only grows and only the oldest rows are deleted, so the difference is the count, without a scan.
-        let query = "select coalesce(max(place) - min(place) + 1, 0) from calls";
-        self.0.query_row(query, [], |row| row.get(0))
-    }
-
-    fn n_bytes(&self) -> Result<u64, rusqlite::Error> {
-        // Without free pages, or each full file would lose another batch until the vacuum has run.
-        let query = "select (page_count - freelist_count) * page_size \
-                     from pragma_page_count, pragma_freelist_count, pragma_page_size";
-        self.0.query_row(query, [], |row| row.get(0))
-    }
-}
-
-fn record_from_row(row: &Row<'_>) -> Result<CallRecord, rusqlite::Error> {
-    Ok(CallRecord {
-        id: row.get(1)?,
-        time_ms: row.get(2)?,
-        agent: row.get(3)?,
-        server: row.get(4)?,
-        tool: row.get(5)?,
-        outcome: row.get::<_, String>(6)?.into(),
-        delivery: row.get::<_, String>(7)?.into(),
-        duration_us: row.get(8)?,
-        argument_bytes: row.get(9)?,
-        result_bytes: row.get(10)?,
-    })
 }
 
 #[cfg(test)]

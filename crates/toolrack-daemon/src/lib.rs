@@ -20,7 +20,7 @@
 //! |---|---|
 //! | `daemon` | [`Daemon`]: startup, signals, shutdown order; [`DaemonOptions`], [`DaemonError`] |
 //! | `instance_lock` | one daemon per home; [`DaemonInfo`], by which clients find it |
-//! | `http_server` | accept loop, connection limit, graceful shutdown |
+//! | `http_server` | accept loop, connection limits, write timeout, graceful shutdown |
 //! | `access_control` | `Host`, `Origin`, token and key checks |
 //! | `tokens` | browser tokens, login codes, the login file for browsers |
 //! | `keys` | keys of clients over TCP: [`KeyFile`], [`KeyScope`], proofs |
@@ -40,7 +40,10 @@
 //!
 //! **Invariant:** a request that is not known to be harmless is refused before anything else reads it.
 //!
-//! **Invariant:** every request ends: bodies are bounded in size and time, idle connections are closed.
+//! **Invariant:** every request ends: bodies are bounded in size and time, and connections that are idle or do not read
+//! are closed.
+//!
+//! **Invariant:** connections without a token never keep out those with one.
 //!
 //! **Invariant:** the history never fails or slows a call.
 //!
@@ -72,6 +75,7 @@ mod tokens;
 
 pub use daemon::{DEFAULT_ADDR, Daemon, DaemonError, DaemonOptions, ShutdownKind};
 pub use history::{CallRecord, HistoryOptions, HistoryQuery, read_call, read_history};
+pub use http_server::ConnectionOptions;
 pub use instance_lock::DaemonInfo;
 pub use keys::{ApiKey, KeyEntry, KeyError, KeyFile, KeyHash, KeyScope, MAX_KEYS};
 

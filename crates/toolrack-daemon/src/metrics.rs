@@ -67,8 +67,9 @@ impl Metrics {
         let restarts = labelled("server", restarts);
         let outcomes = labelled("outcome", &self.outcomes);
         let total = |n: u64| vec![(String::new(), n.to_string())];
-        let [written, dropped] = [&history.n_written, &history.n_dropped]
-            .map(|counter| total(counter.load(Ordering::Relaxed)));
+        let [written, dropped, damaged] =
+            [&history.n_written, &history.n_dropped, &history.n_damaged]
+                .map(|counter| total(counter.load(Ordering::Relaxed)));
         let families = [
             ("servers", "gauge", "Configured servers by state", states),
             ("server_restarts_total", "counter", "Restarts by server", restarts),
@@ -77,6 +78,7 @@ impl Metrics {
             ("call_duration_seconds", "histogram", DURATION_HELP, self.duration_samples()),
             ("history_written_total", "counter", "Calls written to the history", written),
             ("history_dropped_total", "counter", "Calls dropped by the history", dropped),
+            ("history_damaged_total", "counter", "Damaged history files moved aside", damaged),
             ("events_missed_total", "counter", "Events missed by the daemon", total(self.n_missed)),
             ("questions_refused_total", "counter", QUESTIONS_HELP, refused_by_reason()),
         ];

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use crate::access_control::AccessDenied;
 use crate::event_log::delivery_name;
+use crate::history::DbError;
 use crate::keys::{KeyError, KeyScope};
 
 /// An error response.
@@ -124,8 +125,8 @@ impl From<Delivery> for Problem {
     }
 }
 
-impl From<rusqlite::Error> for Problem {
-    fn from(error: rusqlite::Error) -> Self {
+impl From<DbError> for Problem {
+    fn from(error: DbError) -> Self {
         tracing::warn!(%error, "cannot read the call history");
         Self::unavailable("the call history is temporarily unavailable")
     }

@@ -18,7 +18,9 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json, Router};
 use futures_util::StreamExt as _;
 use http::header::{self, HeaderName};
+use http::request::Parts;
 use http::{HeaderValue, StatusCode};
+use http_body_util::Limited;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -34,12 +36,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use crate::access_control::{self, AccessDenied, ListenerKind};
+use crate::access_control::{self, AccessDenied, ListenerKind, Principal};
 use crate::active_keys::{ActiveKey, ActiveKeys};
 use crate::assets;
 use crate::event_recorder::EventRecorder;
 use crate::extract::{MAX_BODY_BYTES, body_too_large};
-use crate::http_server::Shutdown;
+use crate::http_server::{ConnectionEntry, MAX_HEADER_BYTES, Shutdown, Stage};
 use crate::instance_lock::DaemonInfo;
 use crate::keys::KeyError;
 use crate::mcp_endpoints::{self, Endpoints};
@@ -49,6 +51,8 @@ use crate::tokens::Tokens;
 
 /// Timeout of requests that have no timeout of their own.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
+/// Maximum size of a body that needs no token.
+const MAX_PUBLIC_BODY_BYTES: usize = 4 << 10;
 /// Timeout between two chunks of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Only own files, nothing inline, no framing. `data:` images are results of tools.
@@ -259,6 +263,19 @@ pub(crate) fn router(app: &App, listener: ListenerKind) -> Router {
         .layer(Extension(listener))
 }
 
+/// Refuses a request head above the limit.
+fn check_head_size(head: &Parts) -> Result<(), Problem> {
+    // Each line has two bytes of its own, a header two more, and the request line two spaces and the version.
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let request_line = head.method.as_str().len() + target + 12;
+    let header = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
+    if request_line + head.headers.iter().map(header).sum::<usize>() + 2 <= MAX_HEADER_BYTES {
+        return Ok(());
+    }
+    let message = "the head of the request is larger than 32 KiB";
+    Err(Problem::malformed(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message))
+}
+
 /// Middleware: access control, request timeout and response headers.
 async fn guard(
     State(app): State<App>,
@@ -271,10 +288,25 @@ async fn guard(
     let is_api = path.starts_with("/api/");
     // Calls end by the timeout of their server, and the gateway has timeouts of its own.
     let has_own_timeout = path == "/api/calls" || path == "/mcp" || path.starts_with("/mcp/");
-    let mut response = match access_control::check(listener, &head, &app.tokens, &app.keys) {
-        Err(denied) => Problem::from(denied).into_response(),
+    let access = check_head_size(&head).and_then(|()| {
+        let checked = access_control::check(listener, &head, &app.tokens, &app.keys);
+        checked.map_err(Problem::from)
+    });
+    if let Some(connection) = head.extensions.get::<Arc<ConnectionEntry>>() {
+        connection.set_stage(match &access {
+            Ok(Principal::User | Principal::Browser | Principal::Key(_)) => Stage::Authenticated,
+            Ok(Principal::Anyone) | Err(_) => Stage::Anonymous,
+        });
+    }
+    let mut response = match access {
+        Err(problem) => problem.into_response(),
         Ok(principal) => {
             let key = principal.key().cloned();
+            // A body that anyone may send is a login code or a challenge.
+            let body = match principal {
+                Principal::Anyone => Body::new(Limited::new(body, MAX_PUBLIC_BODY_BYTES)),
+                Principal::User | Principal::Browser | Principal::Key(_) => body,
+            };
             head.extensions.insert(principal);
             let response = next.run(Request::from_parts(head, body));
             let response = async {

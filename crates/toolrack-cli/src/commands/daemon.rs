@@ -44,6 +44,26 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 struct About {
     started_ms: u64,
     n_running_calls: usize,
+    /// Absent in older daemons.
+    #[serde(default)]
+    history: HistoryState,
+}
+
+/// What `GET /api/daemon` says about the call history.
+#[derive(Debug, Default, Deserialize)]
+struct HistoryState {
+    n_dropped: u64,
+    failure: Option<String>,
+    notice: Option<String>,
+}
+
+impl HistoryState {
+    /// What people should know. Empty if every call is recorded.
+    fn warnings(self) -> impl Iterator<Item = String> {
+        let lost = (self.n_dropped > 0)
+            .then(|| format!("{} calls are missing in the call history", self.n_dropped));
+        [self.notice, self.failure, lost].into_iter().flatten()
+    }
 }
 
 /// Runs a `daemon` subcommand.
@@ -304,6 +324,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
         about.n_running_calls,
     );
     printer.show(text, &document);
+    about.history.warnings().for_each(|warning| printer.note(warning));
     Ok(())
 }
 

@@ -19,6 +19,7 @@ use super::{ApiResult, App, AppState, run_blocking};
 use crate::access_control::AccessDenied;
 use crate::event_log::{StreamItem, TimedEvent, event_type};
 use crate::extract::JsonBody;
+use crate::history::HistoryStatus;
 use crate::problem::Problem;
 use crate::tokens::{CODE_TTL, LoginFile, Token};
 
@@ -43,6 +44,8 @@ pub(super) struct DaemonStatus {
     started_ms: u64,
     /// Number of running calls.
     n_running_calls: usize,
+    /// State of the call history.
+    history: HistoryStatus,
 }
 
 /// A link that logs a browser in to the dashboard.
@@ -102,6 +105,7 @@ pub(super) async fn status(State(app): State<App>) -> Json<DaemonStatus> {
         socket: app.info.socket.display().to_string(),
         started_ms: app.started_ms,
         n_running_calls: app.recorder.live.lock().running.len(),
+        history: app.recorder.history.stats.status(),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Call history: a locked database or a full disk does not affect calls.
+//! Call history: a locked or damaged database or a full disk does not affect calls.
 
 use std::process::Command;
 use std::time::Duration;
@@ -39,6 +39,36 @@ async fn locked_database_does_not_affect_calls() {
     assert!(started.elapsed() < Duration::from_secs(9), "{:?}", started.elapsed());
     other.execute_batch("commit").unwrap();
     eventually("all calls are recorded", async || n_calls(&client).await == 51).await;
+    fixture.shutdown(daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_history_is_replaced_and_told() {
+    let fixture = Fixture::new();
+    let (daemon, client) = fixture.start().await;
+    let echo = call_once(&fixture, &client).await;
+    let status = client.get("/api/daemon").await;
+    let expected = json!({ "n_written": 1, "n_dropped": 0, "n_damaged": 0 });
+    assert_eq!(status["history"], expected);
+    let path = fixture.home().history_file();
+    // Without the write-ahead log, which would restore the few pages of one call.
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{suffix}", path.display())).unwrap();
+    }
+    std::fs::remove_file(&path).unwrap();
+    std::fs::copy("/proc/self/exe", &path).unwrap();
+    client.post("/api/calls", echo).await;
+    eventually("the history is replaced, without a restart", async || {
+        client.get("/api/daemon").await["history"]["n_damaged"] == 1
+    })
+    .await;
+    eventually("the call is in the new one", async || n_calls(&client).await == 1).await;
+    let status = client.get("/api/daemon").await;
+    assert_eq!(status["history"]["n_dropped"], 0, "{status}");
+    let notice = status["history"]["notice"].as_str().unwrap();
+    assert!(notice.contains("history.db.damaged-"), "{notice}");
+    let metrics = client.request("GET", "/metrics", None).await.body;
+    assert!(metrics.contains("toolrack_history_damaged_total 1"), "{metrics}");
     fixture.shutdown(daemon).await;
 }
 
@@ -83,9 +113,15 @@ async fn full_disk_does_not_affect_calls() {
     for _ in 0..300 {
         client.post("/api/calls", echo.clone()).await;
     }
+    eventually("the failure is told", async || {
+        client.get("/api/daemon").await["history"]["failure"].is_string()
+    })
+    .await;
     std::fs::remove_file(&filler).unwrap();
     drop(file);
     eventually("all calls are recorded", async || n_calls(&client).await == 301).await;
+    let history = client.get("/api/daemon").await["history"].take();
+    assert_eq!(history, json!({ "n_written": 301, "n_dropped": 0, "n_damaged": 0 }));
     daemon.shutdown().await;
     fixture.marker.assert_no_processes_left(Duration::ZERO);
 }

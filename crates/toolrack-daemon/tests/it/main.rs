@@ -11,6 +11,7 @@ mod access_control;
 mod agents;
 mod calls;
 mod config;
+mod connections;
 mod dashboard;
 mod events;
 mod fixture;
