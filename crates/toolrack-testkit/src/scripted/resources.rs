@@ -3,12 +3,26 @@
 use serde_json::{Value, json};
 
 use super::client::PendingRequest;
-use crate::jsonrpc::{Params, Response, RpcError, RpcResult, text_block};
+use super::tool_list::planned_cursor;
+use crate::jsonrpc::{Params, Response, RpcError, RpcResult, json_string, text_block};
 
 const ECHO_PREFIX: &str = "test://echo/";
 const NAMES: [&str; 4] = ["ada", "alan", "barbara", "grace"];
 
 pub(super) fn read(
+    pending: &PendingRequest,
+    method: &str,
+    params: &Params<'_>,
+    n_updates: u64,
+) -> RpcResult {
+    let mut response = read_unpaged(pending, method, params, n_updates)?;
+    if let Some(cursor) = planned_cursor(pending, params) {
+        response.set_member("nextCursor", &json_string(&cursor));
+    }
+    Ok(response)
+}
+
+fn read_unpaged(
     pending: &PendingRequest,
     method: &str,
     params: &Params<'_>,
