@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use toolrack_service::LogStore;
 use toolrack_testkit::harness::{
     command, cpu_time, memory_kib, now, print_progress, reset_peak_memory,
 };
@@ -46,7 +47,7 @@ const WINDOW: Duration = Duration::from_millis(1200);
 const MAX_PEAK_KIB: u64 = 320 << 10;
 
 /// Memory of the daemon after the abuse, above that of the start. The allocator keeps some of what was freed.
-const MAX_KEPT_KIB: u64 = 96 << 10;
+const MAX_KEPT_KIB: u64 = 48 << 10;
 
 /// Share of one CPU that the daemon may use during an abuse, and the time that it may use in any case.
 const MAX_CPU_PERCENT: u32 = 130;
@@ -56,7 +57,10 @@ const FREE_CPU: Duration = Duration::from_secs(1);
 const MAX_DESCRIPTORS: usize = 8;
 
 /// Growth of the home by one abuse: a server's log, its cached tools, and the history of the calls.
-const MAX_DISK_BYTES: u64 = 48 << 20;
+const MAX_DISK_BYTES: u64 = 24 << 20;
+
+/// Size of the logs of both servers: 256 KiB each, and what is appended at once.
+const MAX_LOG_BYTES: u64 = 1 << 20;
 
 /// The slowest calls to the healthy server may take this long, or this many times as long as without the hostile one.
 const MAX_P99: Duration = Duration::from_millis(500);
@@ -132,8 +136,9 @@ struct Neighbor {
 struct Scene<'a> {
     subreaper: &'a Subreaper,
     daemon: &'a RunningDaemon<'a>,
-    /// Directory of the daemon's files.
+    /// Directory of the daemon's files, and that of the servers' logs in it.
     home: PathBuf,
+    logs: PathBuf,
     neighbor: &'a Mutex<Neighbor>,
     baseline: Baseline,
 }
@@ -253,8 +258,9 @@ impl<'a> Scene<'a> {
             p99: percentile(&mem::take(&mut *neighbor.lock()).times, 99),
         };
         let home = daemon_home.home();
+        let logs = home.logs_dir();
         let home = home.config_file().parent().map(Path::to_path_buf).unwrap_or_default();
-        Ok(Self { subreaper, daemon, home, neighbor, baseline })
+        Ok(Self { subreaper, daemon, home, logs, neighbor, baseline })
     }
 
     /// Plays an abuse, and plays it again if the only problem may be that the machine is busy.
@@ -289,7 +295,7 @@ impl<'a> Scene<'a> {
         let document = document(abuse, &marker, url).map_err(why)?.to_string();
         let mut client = daemon.client().map_err(why)?;
         let added = client.request("POST", "/api/servers", &document);
-        added
+        let added = added
             .and_then(ApiResponse::success_body)
             .map_err(|error| format!("the daemon does not accept the server: {error}"))?;
         let deadline = now() + WINDOW;
@@ -300,6 +306,7 @@ impl<'a> Scene<'a> {
             scope.spawn(|| read_hostile(daemon.socket(), deadline));
             scope.spawn(|| list_hostile(daemon.socket(), deadline));
         });
+        let log_problem = self.check_log(&added).err();
         let removal = now();
         let removed = DaemonClient::open(daemon.socket(), REMOVE_LIMIT)
             .and_then(|mut client| client.request("DELETE", "/api/servers/hostile", ""))
@@ -309,6 +316,7 @@ impl<'a> Scene<'a> {
         let peak_kib = memory(daemon, "VmHWM")?;
         let cpu = cpu()?.saturating_sub(cpu_before);
         let Neighbor { times, mut failures } = mem::take(&mut *neighbor.lock());
+        failures.extend(log_problem);
         if let Err(error) = removed {
             failures.push(format!("the removal failed after {:?}: {error}", removal.elapsed()));
         }
@@ -328,6 +336,18 @@ impl<'a> Scene<'a> {
             failures,
             left: left.into_iter().map(|process| process.command_line).collect(),
         })
+    }
+
+    /// The log of the hostile server is bounded and can be read.
+    fn check_log(&self, added: &Value) -> Result<(), String> {
+        let n_bytes = disk_usage(&self.logs);
+        if n_bytes > MAX_LOG_BYTES {
+            return Err(format!("the log has {n_bytes} bytes"));
+        }
+        let id = added.get("id").cloned().unwrap_or_default();
+        let id = serde_json::from_value(id).map_err(|error| format!("no server id: {error}"))?;
+        let lines = LogStore::new(self.logs.clone()).read(id);
+        lines.map(drop).map_err(|error| format!("the log cannot be read: {error}"))
     }
 
     /// Waits until memory, descriptors and processes are released, or the limit. Returns what is left of the first two.

@@ -75,6 +75,7 @@ pub use options::{CleanupCommand, Guardian, McpServerDef, ShutdownTimeouts, Stdi
 pub use orphan_cleanup::{is_orphaned, kill_orphans, new_process_tag};
 pub use prepared_guardian::PreparedGuardian;
 pub use run_command::{CommandOutput, RunOptions, run_command};
+pub use sys::return_freed_memory;
 pub use transport::StdioClientTransport;
 
 /// Enables guardians for the servers that this program starts. Call it first in `main`.
