@@ -17,6 +17,8 @@ pub(crate) enum Connection {
 pub(crate) struct Abuse {
     pub(crate) connection: Connection,
     pub(crate) plan: String,
+    /// Whether every run plays it.
+    pub(crate) is_fixed: bool,
     /// Further arguments of the scripted server.
     pub(crate) options: Vec<&'static str>,
 }
@@ -181,6 +183,7 @@ impl Abuse {
         let abuse = |(plan, options): (&str, &'static str)| Self {
             connection: Connection::Stdio,
             plan: plan.to_owned(),
+            is_fixed: true,
             options: options.split_whitespace().collect(),
         };
         FIXED.map(abuse).to_vec()
@@ -206,7 +209,7 @@ impl Abuse {
                 vec!["--shape", choose(random, SHAPES), "--reply", choose(random, REPLIES)]
             }
         };
-        Self { connection, plan: parts.join("; "), options }
+        Self { connection, plan: parts.join("; "), is_fixed: false, options }
     }
 
     /// Arguments of the scripted server, without its address.
