@@ -92,7 +92,8 @@ pub enum ShutdownKind {
 }
 
 impl Daemon {
-    /// Starts the daemon of a home directory. Servers start in the background.
+    /// Starts the daemon of a home directory. Servers start in the background. Large blocks that this process frees
+    /// return to the system at once from now on.
     ///
     /// # Errors
     ///
@@ -102,6 +103,7 @@ impl Daemon {
     ///
     /// Dropping the future stops everything that was started.
     pub async fn start(home: Home, options: DaemonOptions) -> Result<Self, DaemonError> {
+        toolrack_stdio::return_freed_memory();
         let lock_home = home.clone();
         // On a blocking thread: it may retry for a moment.
         let acquired = tokio::task::spawn_blocking(move || InstanceLock::acquire(&lock_home)).await;

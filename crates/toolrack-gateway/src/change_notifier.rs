@@ -98,6 +98,7 @@ fn handle_event(
         ManagerEvent::ConfigApplied { plan } => {
             let removed = plan.disconnect.iter().filter(|server| shared.scope.contains(server));
             let lost = removed.flat_map(|server| {
+                shared.forget_lists(server);
                 let lists = offered.remove(server.as_str()).unwrap_or_default();
                 lists.into_iter().chain([ListKind::Tools])
             });

@@ -408,6 +408,13 @@ impl Shared {
         encoded.as_ref().is_some_and(|encoded| !Arc::ptr_eq(&encoded.source, &tools))
     }
 
+    /// Drops the lists of a removed server, which may be large. The removal is announced, so a client that saw its
+    /// tools asks again.
+    pub(crate) fn forget_lists(&self, server: &str) {
+        self.list_cache.invalidate(server);
+        self.encoded_tools.lock().take();
+    }
+
     /// Asks servers without `list_changed` for their tools.
     pub(crate) async fn refresh_tools(&self) {
         // Connecting servers are waited for while the gateway is new: clients would take a list without their tools

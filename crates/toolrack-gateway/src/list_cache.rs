@@ -56,6 +56,15 @@ impl Default for ListCache {
     }
 }
 
+impl ListCache {
+    /// Drops all lists of a server.
+    pub(crate) fn invalidate(&self, server: &str) {
+        self.prompts.invalidate(server);
+        self.resources.invalidate(server);
+        self.templates.invalidate(server);
+    }
+}
+
 type Fetch<T> = fn(&McpClient) -> BoxFuture<'_, Result<Arc<List<T>>, CallError>>;
 
 /// Cached lists of one kind, by server.

@@ -31,6 +31,9 @@ pub(crate) struct RunArgs {
     /// Use only this seed, instead of the fixed ones and a new one
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+    /// Play only the abuse with this number, from 0 (G23)
+    #[arg(long)]
+    pub(crate) only: Option<u64>,
     /// Write the results to this file [default: reliability.json in the target directory]
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
@@ -72,6 +75,8 @@ pub(crate) struct GateArgs {
     pub(crate) effort: Effort,
     #[arg(long, value_delimiter = ',', required = true)]
     pub(crate) seeds: Vec<u64>,
+    #[arg(long)]
+    pub(crate) only: Option<u64>,
 }
 
 impl RunArgs {
@@ -93,7 +98,8 @@ impl GateArgs {
         let effort = self.effort.select("quick", "full");
         let words =
             ["gate", &self.gate.to_string(), "--effort", effort, "--seeds", &seeds.join(",")];
-        words.map(str::to_owned).to_vec()
+        let only = self.only.map(|number| ["--only".to_owned(), number.to_string()]);
+        words.map(str::to_owned).into_iter().chain(only.into_iter().flatten()).collect()
     }
 }
 
@@ -131,8 +137,12 @@ mod tests {
 
     #[test]
     fn gate_arguments_round_trip() {
-        let args = || GateArgs { gate: Gate::G04, effort: Effort::Full, seeds: vec![1, 99] };
-        let parsed = parse(&args().to_args().join(" ")).unwrap();
-        assert_eq!(parsed.role, Some(Role::Gate(args())));
+        for only in [None, Some(7)] {
+            let seeds = vec![1, 99];
+            let args =
+                || GateArgs { gate: Gate::G04, effort: Effort::Full, seeds: seeds.clone(), only };
+            let parsed = parse(&args().to_args().join(" ")).unwrap();
+            assert_eq!(parsed.role, Some(Role::Gate(args())));
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
+use toolrack_testkit::harness::now;
 
 /// Size limits for the head and the body of a response.
 const HEAD_BYTES: u64 = 64 << 10;
@@ -86,6 +87,37 @@ impl ApiResponse {
         match self.status {
             200..300 => Ok(self.body),
             status => Err(io::Error::other(format!("{status} {}", self.body))),
+        }
+    }
+}
+
+/// Sends a request on a connection of its own, with further header lines, and reads the response without keeping it,
+/// until its end or the limit.
+pub(crate) fn discard_response(
+    socket: &Path,
+    (method, path, headers): (&str, &str, &str),
+    body: &str,
+    limit: Duration,
+) -> io::Result<()> {
+    let deadline = now() + limit;
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_write_timeout(Some(limit))?;
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: daemon\r\nconnection: close\r\n\
+         content-type: application/json\r\n{headers}content-length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let left = deadline.saturating_duration_since(now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        if stream.read(&mut buffer)? == 0 {
+            return Ok(());
         }
     }
 }

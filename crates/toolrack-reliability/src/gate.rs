@@ -30,6 +30,8 @@ pub(crate) enum Gate {
     G21,
     /// A killed daemon leaves no process and loses no data
     G22,
+    /// No abuse by one server exhausts the daemon
+    G23,
 }
 
 /// How long a gate runs.
@@ -55,6 +57,7 @@ impl Gate {
             Self::G19 => "startup independence",
             Self::G21 => "a crash shows",
             Self::G22 => "daemon death",
+            Self::G23 => "abuse is bounded",
         }
     }
 }

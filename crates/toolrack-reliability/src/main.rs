@@ -12,6 +12,7 @@
 //! | `startup` | G19: broken servers delay nothing |
 //! | `crash_status` | G21: a crash shows as an error at once |
 //! | `daemon_kill` | G22: a killed daemon loses no acknowledged data |
+//! | `server_abuse`, `abuse` | G23: no abuse by one server exhausts the daemon |
 //! | `suite`, `gate`, `cli`, `findings` | run of the gates, command line, results |
 //! | `daemon`, `daemon_client`, `owner`, `peer` | processes under test and clients of them |
 //! | `cycle` | result of one cycle of a gate |
@@ -27,6 +28,7 @@
 //!
 //! Start reading at `suite`, then at one gate.
 
+mod abuse;
 mod call_log;
 mod cli;
 mod crash_status;
@@ -47,6 +49,7 @@ mod owner;
 mod peer;
 mod process;
 mod random;
+mod server_abuse;
 mod server_kill;
 mod startup;
 mod subreaper;
@@ -90,7 +93,7 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 fn run_gate(args: GateArgs) -> anyhow::Result<Findings> {
-    let GateArgs { gate, effort, seeds } = args;
+    let GateArgs { gate, effort, seeds, only } = args;
     let seeds = Seeds::from_list(seeds).context("no seeds")?;
     match gate {
         Gate::G01 => with_subreaper(|subreaper| Ok(orphans::run(subreaper, effort, &seeds))),
@@ -103,6 +106,7 @@ fn run_gate(args: GateArgs) -> anyhow::Result<Findings> {
         Gate::G19 => with_subreaper(|subreaper| startup::run(subreaper, effort, &seeds)),
         Gate::G21 => in_runtime(crash_status::run(effort, &seeds)),
         Gate::G22 => with_subreaper(|subreaper| daemon_kill::run(subreaper, effort, &seeds)),
+        Gate::G23 => with_subreaper(|subreaper| server_abuse::run(subreaper, effort, &seeds, only)),
     }
 }
 

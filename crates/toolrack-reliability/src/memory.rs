@@ -163,7 +163,7 @@ pub(crate) async fn measure(
     }
     let baseline_kib = memory_kib(std::process::id(), "status", "VmRSS")?;
     // From here on, `VmHWM` covers only the flood.
-    reset_peak_memory().context("cannot reset the peak of resident memory")?;
+    reset_peak_memory(std::process::id()).context("cannot reset the peak of resident memory")?;
     let received = run_flood(&peer, flood).await?;
     let peak_kib = memory_kib(std::process::id(), "status", "VmHWM")?;
     peer.echo("after", "0", CALL_TIMEOUT).await.context("the server does not answer any more")?;

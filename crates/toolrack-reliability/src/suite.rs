@@ -34,7 +34,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         gates: Vec::new(),
     };
     for gate in args.gates() {
-        let gate = run_gate(gate, effort, seeds.all())?;
+        let gate = run_gate(gate, effort, seeds.all(), args.only)?;
         gate.lines().iter().for_each(print_line);
         report.gates.push(gate);
     }
@@ -44,11 +44,16 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn run_gate(gate: Gate, effort: Effort, seeds: &[u64]) -> anyhow::Result<GateReport> {
+fn run_gate(
+    gate: Gate,
+    effort: Effort,
+    seeds: &[u64],
+    only: Option<u64>,
+) -> anyhow::Result<GateReport> {
     print_progress(format!("{gate}: {}", gate.promise()));
     let started = now();
     let first = seeds.first().copied().unwrap_or_default();
-    let args = GateArgs { gate, effort, seeds: seeds.to_vec() };
+    let args = GateArgs { gate, effort, seeds: seeds.to_vec(), only };
     let mut child = harness::own_program()?;
     let mut findings = read(&run_to_exit(child.args(args.to_args()), effort.limit())?);
     let left = harness::reap_descendants(CLEANUP_TIME)?;

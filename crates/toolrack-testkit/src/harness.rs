@@ -191,6 +191,8 @@ pub struct ProcessEntry {
     pub(crate) group: u32,
     pub(crate) session: u32,
     started: u64,
+    /// CPU time of its own.
+    n_own_ticks: u32,
     /// CPU time of its own and of its reaped children.
     n_ticks: u32,
 }
@@ -247,10 +249,11 @@ impl ProcessEntry {
         let mut number = || fields.next()?.parse().ok();
         let (parent, group, session) = (number()?, number()?, number()?);
         // User and system time, of its own and of reaped children.
-        let times = fields.by_ref().skip(7).take(4).map_while(|field| field.parse::<u32>().ok());
-        let n_ticks = times.sum();
+        let times = fields.by_ref().skip(7).take(4).map_while(|field| field.parse().ok());
+        let times: Vec<u32> = times.collect();
+        let (n_own_ticks, n_ticks) = (times.iter().take(2).sum(), times.iter().sum());
         let started = fields.nth(4)?.parse().ok()?;
-        Some(Self { pid, state, parent, group, session, started, n_ticks })
+        Some(Self { pid, state, parent, group, session, started, n_own_ticks, n_ticks })
     }
 
     pub(crate) fn is_zombie(&self) -> bool {
@@ -286,6 +289,11 @@ pub(crate) fn pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// CPU time of a process, without its children; `None` if it is gone.
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    ProcessEntry::read(pid).map(|entry| TICK * entry.n_own_ticks)
+}
+
 /// A memory figure of a process in KiB: file below `/proc/PID` (`status`, `smaps_rollup`) and field.
 pub fn memory_kib(pid: u32, file: &str, field: &str) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}"))?;
@@ -298,9 +306,9 @@ fn parse_kib(text: &str, field: &str) -> Option<u64> {
         .and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok())
 }
 
-/// Resets the peak of resident memory of this process (`VmHWM`).
-pub fn reset_peak_memory() -> io::Result<()> {
-    fs::OpenOptions::new().write(true).open("/proc/self/clear_refs")?.write_all(b"5")
+/// Resets the peak of resident memory of a process (`VmHWM`).
+pub fn reset_peak_memory(pid: u32) -> io::Result<()> {
+    fs::OpenOptions::new().write(true).open(format!("/proc/{pid}/clear_refs"))?.write_all(b"5")
 }
 
 /// Bijection that spreads neighboring numbers (finalizer of splitmix64).
@@ -372,6 +380,7 @@ mod tests {
             group: 76,
             session: 75,
             started: 4242,
+            n_own_ticks: 3,
             n_ticks: 37,
         };
         assert_eq!(ProcessEntry::parse(77, stat), Some(zombie));
@@ -385,7 +394,7 @@ mod tests {
     fn descendants_are_found_at_any_depth() {
         let entry = |pid, parent, state| {
             let (group, session, n_ticks) = (0, 0, pid);
-            ProcessEntry { pid, state, parent, group, session, started: 1, n_ticks }
+            ProcessEntry { pid, state, parent, group, session, started: 1, n_own_ticks: 0, n_ticks }
         };
         let table = ProcessTable(vec![
             entry(40, 30, 'Z'),

@@ -4,6 +4,7 @@
 //! for byte.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -255,6 +256,28 @@ impl Response {
         }
         let structure = json!({ "sum": sum });
         Self::text_and(&sum.to_string(), &format!(r#","structuredContent":{structure}"#))
+    }
+
+    /// Adds or replaces a member of the result, by its JSON text.
+    pub(crate) fn set_member(&mut self, name: &str, value: &str) {
+        // The cache hint would repeat.
+        if let (Self::Cacheable(members), "ttlMs") = (&mut *self, name) {
+            *self = Self::Complete(std::mem::take(members));
+            self.set_member("cacheScope", r#""public""#);
+        }
+        let (Self::Complete(members) | Self::Cacheable(members) | Self::InputRequired(members)) =
+            self
+        else {
+            return;
+        };
+        let text = format!("{{{members}}}");
+        // The server wrote the members itself, so they are JSON.
+        let mut parsed: BTreeMap<&str, &RawValue> = serde_json::from_str(&text).unwrap_or_default();
+        parsed.remove(name);
+        let kept = parsed.iter().map(|(name, value)| (*name, value.get()));
+        let member = |(name, value): (&str, &str)| format!("{}:{value}", json_string(name));
+        let all: Vec<String> = kept.chain([(name, value)]).map(member).collect();
+        *members = all.join(",");
     }
 
     /// A prompt result: messages of the user.

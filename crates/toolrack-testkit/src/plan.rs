@@ -11,8 +11,8 @@ mod fault;
 mod tests;
 
 pub(crate) use fault::{
-    Cursor, FAULTS, Fault, Framing, Garbage, HugePlacement, Ignored, Lines, Shape, Stream, Tag,
-    WrongId,
+    Cursor, FAULTS, Fault, Framing, Garbage, HugePlacement, Ignored, Lines, MemberValue, Message,
+    Reply, Shape, Stream, Tag, WrongId,
 };
 
 use self::fault::fault_name;
@@ -28,6 +28,10 @@ pub(crate) enum Trigger {
     Discover,
     Initialized,
     List,
+    /// The other lists.
+    Resources,
+    Templates,
+    Prompts,
     Call,
     Listen,
     /// A request with an unknown method.
@@ -40,12 +44,15 @@ pub(crate) enum Trigger {
 }
 
 impl Trigger {
-    pub(crate) const ALL: [(Self, &'static str, &'static str); 11] = [
+    pub(crate) const ALL: [(Self, &'static str, &'static str); 14] = [
         (Self::Start, "start", "before anything is read"),
         (Self::Initialize, "initialize", "the request `initialize`"),
         (Self::Discover, "discover", "the request `server/discover`, supported or not"),
         (Self::Initialized, "initialized", "the notification `initialized`"),
         (Self::List, "list", "the request `tools/list`"),
+        (Self::Resources, "resources", "the request `resources/list`"),
+        (Self::Templates, "templates", "the request `resources/templates/list`"),
+        (Self::Prompts, "prompts", "the request `prompts/list`"),
         (Self::Call, "call", "the request `tools/call`"),
         (Self::Listen, "listen", "the request `subscriptions/listen`"),
         (Self::Unknown, "unknown", "a request with an unknown method"),
@@ -62,17 +69,17 @@ impl Trigger {
         Self::ALL.iter().find(|(trigger, ..)| *trigger == self).map_or("", |(_, name, _)| name)
     }
 
+    fn is_list(self) -> bool {
+        matches!(self, Self::List | Self::Resources | Self::Templates | Self::Prompts)
+    }
+
     /// Whether the trigger is a request that gets a response.
     fn has_request(self) -> bool {
-        matches!(
-            self,
-            Self::Initialize
-                | Self::Discover
-                | Self::List
-                | Self::Call
-                | Self::Listen
-                | Self::Unknown
-        )
+        self.is_list()
+            || matches!(
+                self,
+                Self::Initialize | Self::Discover | Self::Call | Self::Listen | Self::Unknown
+            )
     }
 }
 
@@ -129,8 +136,7 @@ impl Plan {
 
     /// The first fault that needs HTTP.
     pub(crate) fn needs_http(&self) -> Option<&str> {
-        let of_http =
-            |rule: &&Rule| matches!(rule.fault, Fault::Status(_)) || rule.trigger == Trigger::Http;
+        let of_http = |rule: &&Rule| rule.fault.rejects_request() || rule.trigger == Trigger::Http;
         self.rules.iter().find(of_http).map(|rule| rule.name.as_str())
     }
 }

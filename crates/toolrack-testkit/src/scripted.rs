@@ -10,6 +10,7 @@ mod client;
 mod fault_actions;
 mod faulty_response;
 mod header_tools;
+mod hostile_values;
 mod http;
 mod input_requests;
 mod options;

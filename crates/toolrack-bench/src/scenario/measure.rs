@@ -160,7 +160,8 @@ pub(crate) struct PeakMemory {
 
 impl PeakMemory {
     pub(crate) fn start() -> anyhow::Result<Self> {
-        harness::reset_peak_memory().context("cannot reset the peak of resident memory")?;
+        harness::reset_peak_memory(std::process::id())
+            .context("cannot reset the peak of resident memory")?;
         Ok(Self { idle: Memory::of_current_process()?.resident })
     }
 

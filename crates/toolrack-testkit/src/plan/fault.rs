@@ -48,6 +48,9 @@ pub(crate) enum Fault {
     Ignore(Vec<Ignored>),
     Tree(u64),
     Status(u16),
+    Send { message: Message, times: Times },
+    Member { name: String, value: MemberValue, amount: u64 },
+    Reply { reply: Reply, bytes: u64 },
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -146,6 +149,74 @@ pub(crate) enum Tag {
     Untagged,
 }
 
+/// Message that a server sends unasked.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Message {
+    #[default]
+    Progress,
+    Resources,
+    Prompts,
+    Updated,
+    Cancelled,
+    Task,
+    Completed,
+    Unknown,
+    Roots,
+    Sampling,
+    Elicitation,
+    /// An elicitation by URL that no client may open.
+    Url,
+}
+
+impl Message {
+    pub(crate) fn is_request(self) -> bool {
+        matches!(self, Self::Roots | Self::Sampling | Self::Elicitation | Self::Url)
+    }
+}
+
+/// Value of a result member.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum MemberValue {
+    #[default]
+    Text,
+    Number,
+    Negative,
+    Arrays,
+    Objects,
+    Surrogates,
+    Nul,
+    Utf8,
+    Blocks,
+    Tiny,
+    Same,
+    Names,
+    Bidi,
+    Large,
+    Bad,
+    Nested,
+}
+
+/// HTTP response that replaces the regular one.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Reply {
+    #[default]
+    Headers,
+    Header,
+    Cookie,
+    Session,
+    Challenge,
+    Redirect,
+    Gzip,
+    Event,
+    Retry,
+    Drop,
+    Slow,
+    Junk,
+}
+
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Ignored {
@@ -168,7 +239,7 @@ pub(crate) const FAULTS: &str = "\
   huge(64MiB)          a junk line of that size first; huge(64MiB,open): no newline and no response; \
     huge(64MiB,front|back): the response itself, with the id in front or at the end
   version(1999-01-01)  the version in the response to `initialize` or `server/discover`
-  cursor(same)         `tools/list` never ends with one cursor; also empty (\"\"), endless (always new)
+  cursor(same)         a list never ends with one cursor; also empty (\"\"), endless (always new)
   garbage(text,1)      lines that are not messages; also ansi, blank, crlf, bom, utf8 (invalid), json
   nonsense(1000)       valid JSON of an invalid shape, this often or `forever`
   stderr(10MiB)        this much stderr output first; stderr(10MiB,raw): without newlines
@@ -176,7 +247,7 @@ pub(crate) const FAULTS: &str = "\
   changed(1000,1ms)    this many list_changed notifications, one every 1ms; without a time all at once
   ping(1000)           this many pings from the server first, or `forever`
   exit(1)              exits without a response
-  kill(KILL)           kills itself with this signal; also TERM, HUP, INT, ABRT, SEGV
+  kill(KILL)           kills itself with this signal; also TERM, HUP, INT, ABRT, SEGV, STOP
   half(1)              writes half of the response, then exits
   close(stdout)        closes stdout, stdin or stderr and keeps running
   leak(0)              exits and leaves a process that holds stdout open
@@ -191,6 +262,15 @@ pub(crate) const FAULTS: &str = "\
   ignore(term,eof)     ignores SIGTERM, the end of input, or both
   tree(1)              runs the server as launcher → sh → server, nested this often
   status(503)          over HTTP: this status instead of a response; the request is not run
+  send(progress,1000)  this many messages that nothing asked for first, or `forever`: progress, resources and \
+    prompts (list_changed), updated, cancelled, task, completed, unknown; requests: roots, sampling, elicitation, url \
+    (an elicitation with a `javascript:` address)
+  member(content,text,1MiB)  a member of the result: text of this size; number, negative; arrays, objects (nested this \
+    deep); surrogates, nul, utf8 (this many invalid characters); blocks (of text); or this many list entries: tiny, same \
+    (one name), names (4,000 bytes each), bidi, large (300 KiB each), bad (malformed), nested (deep schemas)
+  reply(headers,1MiB)  over HTTP: a hostile response of this size instead; also header (a single one), cookie, \
+    session (id), challenge, redirect (to itself), gzip (bomb), event (without an end), retry (at once), drop, slow \
+    (byte by byte), junk
 ";
 
 impl Fault {
@@ -244,6 +324,13 @@ impl Fault {
             "ignore" => Self::Ignore(args.words()?),
             "tree" => Self::Tree(args.count(1)?),
             "status" => Self::Status(args.or(503, status)?),
+            "send" => Self::Send { message: args.word()?, times: args.or(once, quantity::times)? },
+            "member" => Self::Member {
+                name: args.required("an argument", |text| Ok(text.to_owned()))?,
+                value: args.word()?,
+                amount: args.or(1, quantity::bytes)?,
+            },
+            "reply" => Self::Reply { reply: args.word()?, bytes: args.or(1, quantity::bytes)? },
             other => {
                 let known: Vec<&str> = examples().map(fault_name).collect();
                 let known = known.join(", ");
@@ -254,7 +341,7 @@ impl Fault {
 
     /// Whether the request is rejected before it runs.
     pub(crate) fn rejects_request(&self) -> bool {
-        matches!(self, Self::Status(_))
+        matches!(self, Self::Status(_) | Self::Reply { .. })
     }
 
     /// Trigger of the fault when the plan names none.
@@ -262,6 +349,7 @@ impl Fault {
         match self {
             Self::Version(_) => Trigger::Initialize,
             Self::Cursor(_) => Trigger::List,
+            Self::Reply { .. } => Trigger::Http,
             Self::Ignore(_)
             | Self::Tree(_)
             | Self::Escape { .. }
@@ -275,7 +363,8 @@ impl Fault {
     fn allows(&self, trigger: Trigger) -> bool {
         match self {
             Self::Version(_) => matches!(trigger, Trigger::Initialize | Trigger::Discover),
-            Self::Cursor(_) => trigger == Trigger::List,
+            Self::Cursor(_) => trigger.is_list(),
+            Self::Reply { .. } => trigger == Trigger::Http,
             Self::Ignore(_) | Self::Tree(_) => trigger == Trigger::Start,
             // Everything else gets its own HTTP response.
             Self::Status(_) => !matches!(trigger, Trigger::Start | Trigger::Message | Trigger::Eof),
@@ -308,6 +397,7 @@ impl Fault {
             | Self::Shape(_)
             | Self::Error(_)
             | Self::Half(_)
+            | Self::Member { .. }
             | Self::Frame(_) => true,
             Self::Huge { place, .. } => matches!(place, HugePlacement::Front | HugePlacement::Back),
             _ => false,
@@ -343,6 +433,7 @@ fn signal(text: &str) -> Result<Signal, String> {
         ("INT", Signal::INT),
         ("ABRT", Signal::ABORT),
         ("SEGV", Signal::SEGV),
+        ("STOP", Signal::STOP),
     ];
     let found = known.iter().find(|(name, _)| *name == text).map(|(_, signal)| *signal);
     found.ok_or_else(|| {

@@ -12,10 +12,11 @@ use serde_json::json;
 
 use super::child_process;
 use super::client::MessageContext;
+use super::hostile_values;
 use crate::harness::now;
 use crate::jsonrpc;
 use crate::message_sink::{LongKind, LongMessage};
-use crate::plan::{Fault, Garbage, HugePlacement, Ignored, Lines, Stream};
+use crate::plan::{Fault, Garbage, HugePlacement, Ignored, Lines, Message, Stream};
 use crate::quantity::Times;
 
 const NONSENSE: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":5,"method":7}"#;
@@ -45,6 +46,9 @@ impl MessageContext {
                 self.repeat(*times, |_| self.announce_change());
             }
             Fault::Changed { times, every } => self.clone().announce_repeatedly(*times, *every, 0),
+            Fault::Send { message, times } => {
+                self.repeat(*times, |round| self.send(*message, round));
+            }
             Fault::Ping(times) => self.repeat(*times, |_| {
                 server.request_client(sink, "ping", None);
             }),
@@ -94,6 +98,15 @@ impl MessageContext {
             }
             action(round);
             round += 1;
+        }
+    }
+
+    fn send(&self, message: Message, round: u64) {
+        let (method, params) = hostile_values::message(message, round);
+        if message.is_request() {
+            self.server.request_client(&*self.sink, method, params.as_ref());
+        } else {
+            self.sink.send(&jsonrpc::notification_line(method, params.as_ref()));
         }
     }
 

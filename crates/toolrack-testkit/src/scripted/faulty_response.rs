@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::child_process;
 use super::client::PendingRequest;
+use super::hostile_values;
 use crate::jsonrpc::{self, Response, RpcError};
 use crate::message_sink::{LongKind, LongMessage, MessageSink};
 use crate::plan::{Fault, Framing, HugePlacement, Shape, WrongId};
@@ -70,6 +71,9 @@ impl PendingRequest {
                 Fault::Error(code) => {
                     response = Response::Error(RpcError::new(*code, "the plan says so"));
                 }
+                Fault::Member { name, value, amount } => {
+                    response.set_member(name, &hostile_values::value(*value, *amount));
+                }
                 Fault::Id(wrong) => id = wrong_id(*wrong, &self.id),
                 Fault::Huge { bytes, place } if fault.changes_response() => {
                     huge = Some((*bytes, *place));
@@ -89,9 +93,9 @@ impl PendingRequest {
         if let Some(shape) = shape {
             body = misshapen(shape, &body);
         }
-        let line = jsonrpc::response_line(&id, &body);
+        let line = hostile_values::with_invalid_bytes(jsonrpc::response_line(&id, &body));
         if let Some(code) = half {
-            sink.write_raw(line.as_bytes().get(..line.len() / 2).unwrap_or_default());
+            sink.write_raw(line.get(..line.len() / 2).unwrap_or_default());
             child_process::exit(code);
         }
         for _ in 0..copies {
@@ -100,14 +104,14 @@ impl PendingRequest {
     }
 }
 
-fn emit_framed(sink: &dyn MessageSink, line: &str, framing: Option<Framing>) {
+fn emit_framed(sink: &dyn MessageSink, line: &[u8], framing: Option<Framing>) {
     match framing {
-        None => sink.respond(line.as_bytes()),
-        Some(Framing::Crlf) => sink.respond(format!("{line}\r").as_bytes()),
-        Some(Framing::Bom) => sink.respond(format!("\u{feff}{line}").as_bytes()),
-        Some(Framing::Batch) => sink.respond(format!("[{line}]").as_bytes()),
+        None => sink.respond(line),
+        Some(Framing::Crlf) => sink.respond(&[line, b"\r"].concat()),
+        Some(Framing::Bom) => sink.respond(&[b"\xef\xbb\xbf", line].concat()),
+        Some(Framing::Batch) => sink.respond(&[b"[", line, b"]"].concat()),
         Some(Framing::Bytewise) => sink.send_long(&LongMessage {
-            head: line.as_bytes(),
+            head: line,
             piece_bytes: 1,
             kind: LongKind::Response,
             ..LongMessage::default()

@@ -4,6 +4,7 @@
 
 mod endpoint;
 mod header_check;
+mod hostile_reply;
 mod response;
 mod response_stream;
 mod route;

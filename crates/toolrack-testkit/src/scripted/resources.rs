@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::PendingRequest;
-use super::tool_list::from_cursor;
+use super::tool_list::{from_cursor, planned_cursor};
 use crate::jsonrpc::{Params, Response, RpcError, RpcResult, text_block};
 
 const ECHO_PREFIX: &str = "test://echo/";
@@ -69,7 +69,11 @@ fn list(
     let options = &pending.context.server.options;
     let n_generated = usize::try_from(options.n_entries).unwrap_or(usize::MAX);
     let total = own.len().saturating_add(n_generated);
-    let from = params.cursor.as_deref().map_or(Ok(0), |cursor| from_cursor(cursor, total))?;
+    let planned = planned_cursor(pending, params);
+    let from = match (&planned, params.cursor.as_deref()) {
+        (Some(_), _) | (None, None) => 0,
+        (None, Some(cursor)) => from_cursor(cursor, total)?,
+    };
     let to = options.page_size.map_or(total, |size| from.saturating_add(size).min(total));
     let description = "d".repeat(usize::try_from(options.entry_bytes).unwrap_or_default());
     let entry = |index: usize| {
@@ -80,8 +84,9 @@ fn list(
         })
     };
     let mut page = json!({ member: (from..to).map(entry).collect::<Vec<Value>>() });
-    if to < total {
-        put(&mut page, "nextCursor", json!(format!("from-{to}")));
+    let next = planned.or_else(|| (to < total).then(|| format!("from-{to}")));
+    if let Some(next) = next {
+        put(&mut page, "nextCursor", json!(next));
     }
     Ok(Response::cacheable(&page))
 }

@@ -99,13 +99,10 @@ impl ToolList {
     }
 
     pub(super) fn list(&self, pending: &PendingRequest, params: &Params<'_>) -> RpcResult {
-        let planned = pending.faults.iter().rev().find_map(|fault| match fault {
-            Fault::Cursor(cursor) => Some(*cursor),
-            _ => None,
-        });
+        let planned = planned_cursor(pending, params);
         let added = self.added.lock().clone();
         let total = OWN.len() + self.special.len() + added.len() + self.n_generated;
-        let from = match (planned, params.cursor.as_deref()) {
+        let from = match (&planned, params.cursor.as_deref()) {
             (Some(_), _) | (None, None) => 0,
             (None, Some(cursor)) => from_cursor(cursor, total)?,
         };
@@ -113,21 +110,29 @@ impl ToolList {
         let tools: Vec<String> =
             (from..to).filter_map(|index| self.tool(index, &added, pending.revision)).collect();
         let mut members = format!(r#""tools":[{}]"#, tools.join(","));
-        let next = match planned {
-            Some(Cursor::Same) => Some("again".to_owned()),
-            Some(Cursor::Empty) => Some(String::new()),
-            Some(Cursor::Endless) => {
-                let number = params.cursor.as_deref().and_then(|cursor| cursor.parse().ok());
-                Some((number.unwrap_or(0_u64) + 1).to_string())
-            }
-            None => (to < total).then(|| format!("from-{to}")),
-        };
+        let next = planned.or_else(|| (to < total).then(|| format!("from-{to}")));
         if let Some(next) = next {
             // Writing to a string cannot fail.
             write!(members, r#","nextCursor":{}"#, json_string(&next)).unwrap_or_default();
         }
         Ok(Response::Cacheable(members))
     }
+}
+
+/// Cursor that the plan puts into a list.
+pub(super) fn planned_cursor(pending: &PendingRequest, params: &Params<'_>) -> Option<String> {
+    let planned = pending.faults.iter().rev().find_map(|fault| match fault {
+        Fault::Cursor(cursor) => Some(*cursor),
+        _ => None,
+    })?;
+    Some(match planned {
+        Cursor::Same => "again".to_owned(),
+        Cursor::Empty => String::new(),
+        Cursor::Endless => {
+            let number = params.cursor.as_deref().and_then(|cursor| cursor.parse().ok());
+            (number.unwrap_or(0_u64) + 1).to_string()
+        }
+    })
 }
 
 pub(super) fn from_cursor(cursor: &str, total: usize) -> Result<usize, RpcError> {

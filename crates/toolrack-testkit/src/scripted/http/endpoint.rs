@@ -7,7 +7,7 @@ use super::response::HttpResponse;
 use super::response_stream::{JSON, ReplyMode, ResponseStream, Sse2024Sink, StreamFormat};
 use super::route::{Era, Route, era_for, route};
 use super::session::Session;
-use super::{HttpOptions, Shape, header_check};
+use super::{HttpOptions, Shape, header_check, hostile_reply};
 use crate::http::{self, Request};
 use crate::http_log::HttpLogWriter;
 use crate::jsonrpc::{self, Incoming, RpcError, error_code};
@@ -61,6 +61,14 @@ impl Exchange<'_> {
         let faults = server.due_faults(&[Trigger::Http]);
         self.context(&Client::detached(), self.stream(self.endpoint.stream_format(None)))
             .apply_faults(&faults);
+        let hostile = faults.iter().find_map(|fault| match fault {
+            Fault::Reply { reply, bytes } => Some((*reply, *bytes)),
+            _ => None,
+        });
+        if let Some((reply, bytes)) = hostile {
+            self.response.replace(|write| hostile_reply::write(reply, bytes, self.request, write));
+            return None;
+        }
         if faults.iter().any(Fault::rejects_request) {
             self.response.finish();
             return None;

@@ -87,6 +87,13 @@ impl HttpResponse {
         self.end(inner, HttpOutcome::Completed);
     }
 
+    /// Writes raw bytes instead of this response, and closes the connection.
+    pub(super) fn replace(&self, write_all: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool)) {
+        write_all(&mut |bytes| self.socket.write(bytes));
+        self.socket.close();
+        self.end(&mut self.inner.lock(), HttpOutcome::Completed);
+    }
+
     /// Begins a chunked body if nothing is sent yet; returns whether it is open.
     pub(super) fn start(&self, content_type: &'static str, first: &[u8]) -> bool {
         let mut inner = self.inner.lock();
