@@ -1,5 +1,7 @@
 //! Fuzz targets of OAuth: challenges, metadata and redirects. docs/internal/fuzzing.md says how to run them.
 
+#![expect(clippy::panic, reason = "a fuzz target fails by panicking")]
+
 use std::net::{IpAddr, Ipv4Addr};
 
 use url::{Host, Url, form_urlencoded};
@@ -14,8 +16,10 @@ use crate::discovery::{
 };
 use crate::www_authenticate::BearerChallenge;
 
+type FuzzTarget = (&'static str, fn(&[u8]));
+
 /// Name and function of every target.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[FuzzTarget] = &[
     ("www_authenticate", www_authenticate),
     ("oauth_metadata", oauth_metadata),
     ("oauth_callback", oauth_callback),

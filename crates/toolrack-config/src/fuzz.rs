@@ -7,8 +7,10 @@ use crate::{
     read_server, without_secrets,
 };
 
+type FuzzTarget = (&'static str, fn(&[u8]));
+
 /// Name and function of every target.
-pub const TARGETS: &[(&str, fn(&[u8]))] =
+pub const TARGETS: &[FuzzTarget] =
     &[("config", config), ("interpolate", interpolation), ("duration", duration)];
 
 const DIALECTS: [Dialect; 13] = [

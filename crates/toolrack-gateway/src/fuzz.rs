@@ -7,8 +7,10 @@ use serde_json::Value;
 use crate::http::{PostKind, classify};
 use crate::params::{ClientMessage, Contents, Incoming};
 
+type FuzzTarget = (&'static str, fn(&[u8]));
+
 /// Name and function of every target.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[("gateway_request", gateway_request)];
+pub const TARGETS: &[FuzzTarget] = &[("gateway_request", gateway_request)];
 
 /// A body is one message or a batch of them, and is classified as its JSON says.
 fn gateway_request(data: &[u8]) {
@@ -31,8 +33,8 @@ fn gateway_request(data: &[u8]) {
         assert_eq!(incoming.contents(None), Contents::Malformed);
     }
     let kind = classify(&headers(*options), &incoming);
-    let is_initialize =
-        value.as_ref().and_then(|value| value.get("method")) == Some(&Value::from("initialize"));
+    // Invalid UTF-8 in an unknown member is no `Value`, but the envelope does not look at it.
+    let is_initialize = value.as_ref().is_none_or(|value| value["method"] == "initialize");
     assert!(!matches!(kind, PostKind::Initialize) || is_initialize);
     assert!(!matches!(kind, PostKind::Session(_)) || options & 4 != 0);
 }

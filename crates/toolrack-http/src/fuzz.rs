@@ -4,8 +4,10 @@ use crate::http1::fuzz::{http1_differential, http1_response};
 use crate::response::fuzz::gzip;
 use crate::sse::fuzz::sse;
 
+type FuzzTarget = (&'static str, fn(&[u8]));
+
 /// Name and function of every target.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[FuzzTarget] = &[
     ("http1_response", http1_response),
     ("http1_differential", http1_differential),
     ("sse", sse),

@@ -1,5 +1,7 @@
 //! Fuzz targets of list pages and results. docs/internal/fuzzing.md says how to run them.
 
+#![expect(clippy::panic, reason = "a fuzz target fails by panicking")]
+
 use serde_json::Value;
 
 use crate::{
@@ -7,8 +9,10 @@ use crate::{
     ReadResourceResult, RequestResult as _, Resource, ResourceTemplate, Tool, ToolCallResult,
 };
 
+type FuzzTarget = (&'static str, fn(&[u8]));
+
 /// Name and function of every target.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[("list_page", list_page), ("call_result", call_result)];
+pub const TARGETS: &[FuzzTarget] = &[("list_page", list_page), ("call_result", call_result)];
 
 /// Malformed entries that are described, and one for all others.
 const MAX_SKIPPED: usize = 102;

@@ -1,5 +1,7 @@
 //! Fuzz target of edits to a config file. docs/internal/fuzzing.md says how to run it.
 
+#![expect(clippy::panic, reason = "a fuzz target fails by panicking")]
+
 use std::collections::HashMap;
 
 use toolrack_config::{McpTransport, ServerEntry};
@@ -7,8 +9,10 @@ use toolrack_config::{McpTransport, ServerEntry};
 use crate::service::McpConfig;
 use crate::{ConfigScope, Document};
 
+type FuzzTarget = (&'static str, fn(&[u8]));
+
 /// Name and function of every target.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[("toml_edit", toml_edit)];
+pub const TARGETS: &[FuzzTarget] = &[("toml_edit", toml_edit)];
 
 /// An edit changes one entry: the other lines stay byte for byte, and the other servers stay the same.
 fn toml_edit(data: &[u8]) {

@@ -9,8 +9,10 @@ use crate::launch_spec::LaunchSpec;
 use crate::line_decoder::{DecodedLine, KEPT_BYTES, LineDecoder};
 use crate::options::ShutdownTimeouts;
 
+type FuzzTarget = (&'static str, fn(&[u8]));
+
 /// Name and function of every target.
-pub const TARGETS: &[(&str, fn(&[u8]))] =
+pub const TARGETS: &[FuzzTarget] =
     &[("line_decoder", line_decoder), ("guardian_protocol", guardian_protocol)];
 
 /// A line, or the ends of a line over the limit.

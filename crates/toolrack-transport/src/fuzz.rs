@@ -1,5 +1,7 @@
 //! Fuzz targets of messages, sanitizing and redaction. docs/internal/fuzzing.md says how to run them.
 
+#![expect(clippy::panic, reason = "a fuzz target fails by panicking")]
+
 use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -8,8 +10,10 @@ use crate::{
     Message, Redactor, TruncatedMessage, sanitize_line, sanitize_text, split_batch, write_string,
 };
 
+type FuzzTarget = (&'static str, fn(&[u8]));
+
 /// Name and function of every target.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[FuzzTarget] = &[
     ("json_rpc", json_rpc),
     ("json_string", json_string),
     ("sanitize", sanitize),

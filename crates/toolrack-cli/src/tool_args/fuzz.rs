@@ -7,8 +7,10 @@ use super::coerce::{build_arguments, signature};
 use super::schema::Schema;
 use super::{ArgValue, KeyValue, TypedArguments, ValueSource};
 
+type FuzzTarget = (&'static str, fn(&[u8]));
+
 /// Name and function of every target.
-pub(crate) const TARGETS: &[(&str, fn(&[u8]))] =
+pub(crate) const TARGETS: &[FuzzTarget] =
     &[("call_expression", call_expression), ("tool_arguments", tool_arguments)];
 
 /// JSON is a call expression, so the members of an expression can be written as JSON and read again.

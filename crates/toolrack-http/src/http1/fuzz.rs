@@ -3,6 +3,8 @@
 //! The first byte of an input is [`Ending`] and how the body is read, the second the size of the reads, the rest is
 //! what the server sends.
 
+#![expect(clippy::panic, reason = "a fuzz target fails by panicking")]
+
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
@@ -105,7 +107,7 @@ enum BodyReading {
 }
 
 /// The size of the reads and the way to read the body do not matter.
-pub fn http1_response(data: &[u8]) {
+pub(crate) fn http1_response(data: &[u8]) {
     let [options, step, bytes @ ..] = data else { return };
     let ending = ending(*options);
     let whole = read(bytes, usize::MAX, ending, BodyReading::Chunks);
@@ -117,7 +119,7 @@ pub fn http1_response(data: &[u8]) {
 }
 
 /// Nothing is accepted that hyper refuses, and what both accept is the same.
-pub fn http1_differential(data: &[u8]) {
+pub(crate) fn http1_differential(data: &[u8]) {
     let [options, step, bytes @ ..] = data else { return };
     let ending = ending(*options);
     let step = if options & 2 == 0 { usize::MAX } else { usize::from(*step) + 1 };
@@ -229,8 +231,11 @@ fn read_with_hyper(bytes: &[u8], step: usize, ending: Ending) -> Exchange {
         None => return exchange,
     };
     let headers = response.headers();
-    let content = ContentInfo::from_headers(headers);
-    exchange.head = Some(Head { status: response.status().as_u16(), content, kept: kept(headers) });
+    exchange.head = Some(Head {
+        status: response.status().as_u16(),
+        content: ContentInfo::from_headers(headers),
+        kept: kept(headers),
+    });
     let mut body: Incoming = response.into_body();
     exchange.end = loop {
         match driver.run(&mut context, |context| Pin::new(&mut body).poll_frame(context)) {
@@ -249,9 +254,11 @@ fn read_with_hyper(bytes: &[u8], step: usize, ending: Ending) -> Exchange {
     exchange
 }
 
+type HyperConnection = http1::Connection<SentBytes, Empty<Bytes>>;
+
 /// Polls hyper's connection beside a future that needs it.
 struct Driver {
-    connection: Option<Pin<Box<http1::Connection<SentBytes, Empty<Bytes>>>>>,
+    connection: Option<Pin<Box<HyperConnection>>>,
     n_left: Arc<AtomicUsize>,
     n_idle: u8,
 }
