@@ -173,7 +173,7 @@ fn config_of_root_is_used_by_others() {
     assert_eq!(listed.status.code(), Some(0), "{listed:?}");
     assert!(listed.stdout.contains("demo"), "{listed:?}");
     // The own home of that user, and the same for root.
-    chown(&fixture.path().join("home"), Some(4321), Some(4321)).unwrap();
+    chown(fixture.path().join("home"), Some(4321), Some(4321)).unwrap();
     assert_eq!(run(&["list"]).status.code(), Some(0));
     check_refused(&fixture, &["list"], &["uid 4321"]);
 }
