@@ -152,7 +152,8 @@ impl Daemon {
     ) -> Result<T, CliError> {
         let asked = self.client.request(method, target, None, RESPONSE_TIMEOUT);
         let asked = async { asked.await.map_err(|error| self.unreachable(&error)) };
-        let answer = self.while_alive(asked).await?;
+        // Boxed: the future of a request is large, and some commands send several.
+        let answer = Box::pin(self.while_alive(asked)).await?;
         if !answer.status.is_success() {
             return Err(api_error(answer.status, &answer.body));
         }

@@ -74,10 +74,10 @@ impl ServerSession {
                 statuses.iter().any(|one| one.name == config.name && one.n_tools_total.is_some())
             };
             let known = enabled.iter().filter(is_known);
-            let queries =
+            let connections =
                 known.map(|config| self.manager().connect(&config.name, (*config).clone()));
-            let queried = async { Ok(join_all(queries).await) };
-            for outcome in daemon.while_alive(queried).await? {
+            let connected = async { Ok(join_all(connections).await) };
+            for outcome in daemon.while_alive(connected).await? {
                 match outcome {
                     // A server that failed is listed with its reason below.
                     Ok(_) | Err(ManagerError::NotConnected { .. }) => {}
