@@ -126,6 +126,11 @@ fn show(entry: &KeyEntry, key: &ApiKey, verb: &str, context: &Context) -> Result
         printer.note(format_args!(
             "note: {verb} key `{name}` for {scope}; it is shown only this once"
         ));
+        if entry.scope == KeyScope::Admin {
+            printer.note(
+                "note: it can add servers, which run programs as you; any program that a client sends it to can, too",
+            );
+        }
         if let Some(url) = url {
             let header = "Authorization: Bearer KEY";
             printer.note(format_args!("note: clients use {url} with the header `{header}`"));

@@ -80,7 +80,7 @@ impl SmallDisk {
     fn new() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs"])
             .arg(dir.path())
             .output()
             .is_ok_and(|output| output.status.success());
