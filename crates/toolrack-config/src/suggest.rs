@@ -2,8 +2,8 @@
 
 /// The comparison costs the product of the lengths, and a longer name is not a typo.
 const MAX_NAME_BYTES: usize = 128;
-/// Sum of those products for one name: a few milliseconds. With more candidates, only parts of names are found.
-const MAX_WORK: usize = 1 << 20;
+/// Sum of those products for one name: less than a millisecond. With more candidates, only parts of names are found.
+const MAX_WORK: usize = 1 << 16;
 const MAX_SUGGESTIONS: usize = 3;
 
 /// The candidates most similar to `name`, best first. Case, `-` and `_` do not count.
@@ -19,11 +19,14 @@ pub fn similar_names<'a>(
     let n_chars = name.chars().count();
     let max_distance = (n_chars / 3).clamp(1, 3);
     let mut work = 0;
+    // Shared by all candidates: a server may have thousands of tools.
+    let mut known = String::new();
     let mut similar: Vec<(usize, &str)> = candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= MAX_NAME_BYTES)
         .filter_map(|candidate| {
-            let known = normalize(candidate);
+            known.clear();
+            known.extend(candidate.chars().map(normalized));
             let n_more = known.chars().count().abs_diff(n_chars);
             // A part of a name is similar to it, however much is missing.
             if name.len() >= 3 && known.contains(&name) {
@@ -58,7 +61,15 @@ pub fn did_you_mean(names: &[impl AsRef<str>]) -> String {
 }
 
 fn normalize(name: &str) -> String {
-    name.to_lowercase().replace('-', "_")
+    name.chars().map(normalized).collect()
+}
+
+/// Letters beyond ASCII are compared as they are.
+fn normalized(letter: char) -> char {
+    match letter {
+        '-' => '_',
+        letter => letter.to_ascii_lowercase(),
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@
 //! | `http1` | HTTP/1.1 connection and response parser (HTTP/2 is hyper's) |
 //! | `connect`, `proxy` | DNS, TCP, Unix sockets, TLS, proxies |
 //! | `endpoint_url` | server URL and origin |
+//! | `event_budget` | how fast the events of one stream are read while none of them answers a request |
 //! | `unix_client` | [`UnixClient`], a plain HTTP client for a daemon's socket |
 //!
 //! Start with `transport`, then `rpc_call` and `session`.
@@ -40,6 +41,7 @@
 mod connect;
 mod connection_pool;
 mod endpoint_url;
+mod event_budget;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;

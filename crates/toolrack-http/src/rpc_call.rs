@@ -16,6 +16,7 @@ use toolrack_transport::{
     RequestTimeout, TransportError, TruncatedMessage, split_batch,
 };
 
+use crate::event_budget::{ChunkContent, EventBudget, pause};
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::OutgoingMessage;
 use crate::response::{BodyKind, HttpResponse, MAX_ERROR_BODY_BYTES, is_too_large, too_large};
@@ -242,6 +243,7 @@ impl Inner {
         parser: &mut SseParser,
         id: u64,
     ) -> Result<Result<RawJson, RequestError>, RequestError> {
+        let mut budget = EventBudget::new(Instant::now());
         loop {
             let chunk = match response.next_chunk(self.max_message_bytes).await {
                 Ok(Some(chunk)) => chunk,
@@ -250,16 +252,20 @@ impl Inner {
                 Err(error) if is_too_large(&error) => return Ok(Err(self.body_error(error))),
                 Err(error) => return Err(self.body_error(error)),
             };
-            let mut found = None;
+            let (mut found, mut n_events) = (None, 0);
             // The whole chunk is parsed even after the response, so that its other messages are
             // routed.
             parser.feed(&chunk, &mut |event| {
+                n_events += 1;
                 let response = self.match_event(&event, id);
                 found = found.take().or(response);
             });
             if let Some(found) = found {
                 return Ok(found);
             }
+            let (n_bytes, is_partial) = (chunk.len(), parser.is_within_data());
+            let content = ChunkContent { n_bytes, n_events, n_responses: 0, is_partial };
+            pause(budget.spend(Instant::now(), content)).await;
         }
     }
 

@@ -13,10 +13,11 @@ use http::StatusCode;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_transport::{
-    Backoff, IncomingHandler as _, RawJson, RequestError, TransportError, sanitize_line,
+    Backoff, IncomingHandler as _, RawJson, RequestError, Routed, TransportError, sanitize_line,
 };
 
 use crate::endpoint_url::EndpointUrl;
+use crate::event_budget::{ChunkContent, EventBudget, pause};
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::OutgoingMessage;
 use crate::response::{BodyKind, HttpResponse};
@@ -149,15 +150,16 @@ impl Inner {
         Err(stream_ended())
     }
 
-    pub(crate) fn route_event(&self, event: &SseEvent) {
+    pub(crate) fn route_event(&self, event: &SseEvent) -> Routed {
         match event {
-            SseEvent::Message(message) => {
-                self.router.route_owned(message);
-            }
+            SseEvent::Message(message) => self.router.route_owned(message),
             SseEvent::TooLarge(head) => {
-                self.router.route_oversize(head, b"", self.max_message_bytes);
+                self.router.route_oversize(head, b"", self.max_message_bytes)
             }
-            SseEvent::Other(name, _) => tracing::trace!(name, "ignoring an SSE event"),
+            SseEvent::Other(name, _) => {
+                tracing::trace!(name, "ignoring an SSE event");
+                Routed::Other
+            }
         }
     }
 
@@ -168,9 +170,19 @@ impl Inner {
         parser: &mut SseParser,
     ) {
         response.idle = Some(self.stream_idle);
+        let mut budget = EventBudget::new(Instant::now());
         loop {
             match response.next_chunk(self.max_message_bytes).await {
-                Ok(Some(chunk)) => parser.feed(&chunk, &mut |event| self.route_event(&event)),
+                Ok(Some(chunk)) => {
+                    let (mut n_events, mut n_responses) = (0, 0);
+                    parser.feed(&chunk, &mut |event| {
+                        n_events += 1;
+                        n_responses += usize::from(self.route_event(&event) == Routed::Response);
+                    });
+                    let (n_bytes, is_partial) = (chunk.len(), parser.is_within_data());
+                    let content = ChunkContent { n_bytes, n_events, n_responses, is_partial };
+                    pause(budget.spend(Instant::now(), content)).await;
+                }
                 Ok(None) => return,
                 Err(error) => {
                     let error = self.body_error(error);

@@ -18,6 +18,8 @@ const BOM: &[u8] = "\u{feff}".as_bytes();
 const DATA_PREFIX: &[u8] = b"data:";
 /// Bytes kept of an oversize event, enough to find its request id.
 const MAX_HEAD_BYTES: usize = 512;
+/// The longest reconnection delay. A longer one would keep the stream closed for good.
+const MAX_RETRY: Duration = Duration::from_mins(5);
 /// Limit for event type, id and retry fields.
 const MAX_FIELD_BYTES: usize = 4 << 10;
 
@@ -87,9 +89,14 @@ impl SseParser {
         self.last_id.as_deref().filter(|id| !id.is_empty())
     }
 
-    /// Reconnection delay that the server asked for.
+    /// Reconnection delay that the server asked for, up to [`MAX_RETRY`].
     pub(crate) fn retry(&self) -> Option<Duration> {
-        self.retry
+        self.retry.map(|retry| retry.min(MAX_RETRY))
+    }
+
+    /// Whether the last chunk ended within the data of an event.
+    pub(crate) fn is_within_data(&self) -> bool {
+        !self.data.is_empty() || self.is_too_large || matches!(self.line, LineState::Data)
     }
 
     /// Parses the next chunk and calls `on_event` for every complete event.

@@ -75,6 +75,8 @@ fn sse_tracks_last_event_id_and_retry() {
     cursor("retry: 5x\n\n", None, None);
     cursor("retry: 5\nretry: -1\n\n", None, Some(5));
     cursor("retry: 99999999999999999999999\n\n", None, None);
+    // A delay of years would keep the stream closed for good.
+    cursor("retry: 1000000000000\n\n", None, Some(300_000));
 }
 
 #[test]

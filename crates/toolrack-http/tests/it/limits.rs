@@ -1,12 +1,15 @@
 //! Responses that are too large, compressed, or split into single bytes.
 
 use std::io::Write as _;
+use std::time::Duration;
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
+use tokio::time::Instant;
 use toolrack_http::HttpOptions;
+use toolrack_testkit::eventually_async;
 use toolrack_transport::{Delivery, OnCancel, OutgoingRequest, RequestTimeout, Transport};
 
 use crate::fixture::{Fixture, SOON, STATELESS};
@@ -141,7 +144,7 @@ async fn sse_may_arrive_byte_by_byte() {
         let bytes = Bytes::from(text);
         let mut reply = Reply::events();
         for at in 0..bytes.len() {
-            reply = reply.send(bytes.slice(at..=at)).step(Step::Pause(std::time::Duration::ZERO));
+            reply = reply.send(bytes.slice(at..=at)).step(Step::Pause(Duration::ZERO));
         }
         reply
     };
@@ -159,4 +162,53 @@ async fn large_response_arrives_whole() {
     let fixture = Fixture::stateless(&server).await;
     let result = fixture.request("tools/call").await.unwrap();
     assert_eq!(result["text"].as_str().unwrap().len(), 8 << 20);
+}
+
+/// Three times the events of one second: the first second's worth is read at once, the rest at that pace.
+const FLOOD: usize = 3 * 16_384;
+
+fn flood(line: &str) -> String {
+    format!("data: {line}\n\n").repeat(FLOOD)
+}
+
+/// The time that a flood takes at least. A busy machine only adds to it.
+const FLOOD_TIME: Duration = Duration::from_millis(1800);
+
+const NOTE: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
+
+#[tokio::test]
+async fn flood_on_a_response_stream_is_slowed_down_and_nothing_is_lost() {
+    for (line, n_expected) in [(NOTE, FLOOD), ("not a message", 0)] {
+        let server = Server::start(move |seen| match seen.method() {
+            "tools/call" => {
+                let end = format!("data: {}\n\n", answer(seen, 1));
+                Reply::events().send(flood(line)).send(end)
+            }
+            _ => Reply::result(seen, json!({})),
+        })
+        .await;
+        let fixture = Fixture::stateless(&server).await;
+        let started = Instant::now();
+        fixture.request("tools/call").await.unwrap();
+        assert!(started.elapsed() > FLOOD_TIME, "{:?}", started.elapsed());
+        assert_eq!(fixture.handler.events().len(), n_expected);
+    }
+}
+
+#[tokio::test]
+async fn flood_on_the_notification_stream_is_slowed_down() {
+    let server = Server::start(|seen| match (seen.http_method.as_str(), seen.method()) {
+        ("GET", _) => Reply::events().send(flood(NOTE)).step(Step::Hold),
+        _ => Reply::result(seen, json!({})),
+    })
+    .await;
+    let started = Instant::now();
+    let fixture = Fixture::with_session(&server).await;
+    eventually_async(SOON, "all arrive", tokio::time::sleep, async || {
+        fixture.handler.events().len() == FLOOD
+    })
+    .await;
+    assert!(started.elapsed() > FLOOD_TIME, "{:?}", started.elapsed());
+    // Calls are exchanges of their own.
+    fixture.request("tools/call").await.unwrap();
 }
