@@ -25,7 +25,7 @@ use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 use crate::encode::{
     Outcome, error_message, internal_error, invalid_request, notification, request, response,
-    to_result,
+    to_result, without_hidden_text,
 };
 use crate::error_mapping::GatewayErrorData;
 use crate::gateway::Shared;
@@ -237,7 +237,7 @@ impl ClientSession {
             "serverInfo": self.shared.server_info(revision),
         });
         self.shared.add_instructions(&mut result);
-        to_result(&result)
+        to_result(&result).map(without_hidden_text)
     }
 
     /// Starts to notify the client of changes. Some clients never send `notifications/initialized`, so the first

@@ -2,12 +2,15 @@
 //!
 //! **Invariant:** every message is one line that ends in `\n`, even if a server put line breaks into its JSON.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::{
-    JsonRpcError, RawJson, RequestId, write_notification, write_request, write_response,
+    JsonRpcError, RawJson, RequestId, strip_hidden, strip_hidden_json, write_notification,
+    write_request, write_response,
 };
 
 /// The outcome of a request: the result as it goes to the client, or an error.
@@ -62,6 +65,24 @@ pub(crate) fn request(id: u64, method: &str, params: Option<&RawJson>) -> Bytes 
 pub(crate) fn to_result<T: Serialize>(value: &T) -> Outcome {
     let text = serde_json::to_vec(value).map_err(|error| internal_error(&error.to_string()))?;
     Ok(RawJson::new(text))
+}
+
+/// JSON of a server without hidden text: bidi controls, tags, escape sequences and invisible characters, which a model
+/// reads and a person does not see. JSON that has none keeps its bytes.
+pub(crate) fn without_hidden_text(raw: RawJson) -> RawJson {
+    strip_hidden_json(raw.as_bytes()).map_or(raw, RawJson::new)
+}
+
+/// Error of a server without hidden text in its message and data.
+pub(crate) fn error_without_hidden_text(error: JsonRpcError) -> JsonRpcError {
+    let message = match strip_hidden(&error.message) {
+        Cow::Borrowed(_) => error.message,
+        Cow::Owned(stripped) => stripped,
+    };
+    let stripped =
+        error.data.as_ref().and_then(|data| strip_hidden_json(data.to_string().as_bytes()));
+    let stripped = stripped.and_then(|json| serde_json::from_slice(&json).ok());
+    JsonRpcError { message, data: stripped.or(error.data), ..error }
 }
 
 /// Response of a client, as it goes to the server.

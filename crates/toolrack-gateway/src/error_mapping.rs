@@ -1,7 +1,7 @@
 //! Maps manager and call errors to the JSON-RPC errors that clients get.
 //!
-//! **Invariant:** an error of a server keeps its code, message and data. Only a code that the client's era does not
-//! have is replaced by its equivalent.
+//! **Invariant:** an error of a server keeps its code, message and data, apart from hidden text and refused addresses.
+//! Only a code that the client's era does not have is replaced by its equivalent.
 //! **Invariant:** a failure between the gateway and a server carries its delivery and cause in `error.data`
 //! ([`GatewayErrorData`]), so that clients never have to parse the message.
 
@@ -13,7 +13,7 @@ use toolrack_mcp::{Era, ErrorCode};
 use toolrack_transport::Delivery;
 use toolrack_transport::JsonRpcError;
 
-use crate::encode::invalid_params;
+use crate::encode::{error_without_hidden_text, invalid_params};
 use crate::gateway::Upstream;
 use crate::question::{refused_url_error, review_url_error};
 
@@ -134,7 +134,7 @@ pub(crate) fn from_call_error(error: CallError, style: ErrorStyle) -> JsonRpcErr
             if style.era == Era::Modern && error.code == ErrorCode::RESOURCE_NOT_FOUND.0 {
                 error.code = ErrorCode::INVALID_PARAMS.0;
             }
-            error
+            error_without_hidden_text(error)
         }
         CallError::Unsupported { feature } => JsonRpcError::new(
             ErrorCode::METHOD_NOT_FOUND.0,

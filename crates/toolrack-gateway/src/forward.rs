@@ -11,7 +11,7 @@
 //! A suspended request stays open at its server between two requests of its client. A random `requestState` identifies
 //! it.
 //!
-//! **Invariant:** arguments, responses and results pass byte for byte.
+//! **Invariant:** arguments and responses pass byte for byte, and so do results without hidden text.
 //! **Invariant:** the number of suspended requests is bounded. Each is dropped, and so cancelled at its server, when
 //! its client takes too long or the gateway closes.
 
@@ -30,16 +30,18 @@ use toolrack_client::{CallError, CallOptions, ForwardedFor, McpClient, OnProgres
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{
     Arguments, CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses,
-    LogLevel, Method, ResultType,
+    LogLevel, Method, ResultType, object_members,
 };
 use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
 use uuid::Uuid;
 
 use crate::client_session::ClientSession;
-use crate::encode::{Outcome, internal_error, into_raw, invalid_params, to_result};
+use crate::encode::{
+    Outcome, internal_error, into_raw, invalid_params, to_result, without_hidden_text,
+};
 use crate::error_mapping;
 use crate::gateway::{Shared, Upstream, no_owner, resource_not_found};
-use crate::params::{Params, Reference};
+use crate::params::{Params, RAW_META_KEY, Reference};
 use crate::question::{
     InputRequired, InputReview, Review, declined, is_question, malformed_input_required,
     record_refused_url, refused_url_error, review, review_url_error,
@@ -76,7 +78,7 @@ pub(crate) async fn forward_for_legacy(
     loop {
         let (server, raw) = call.send(input).await?;
         if ResultType::read(raw.as_bytes()) != ResultType::InputRequired {
-            return Ok(adapt_result(raw, Era::Legacy, method));
+            return Ok(adapt_result(call.shown_result(raw), Era::Legacy, method));
         }
         if n_rounds >= MAX_ROUNDS {
             return Err(internal_error("the server asked for input too many times"));
@@ -247,6 +249,8 @@ struct Call {
     /// Arguments of a prompt, or those chosen before the one to complete.
     text_arguments: BTreeMap<String, String>,
     forwarded_for: ForwardedFor,
+    /// Whether the client asks for the result with its hidden text.
+    wants_raw: bool,
     active: Arc<ActiveRequest>,
 }
 
@@ -258,6 +262,7 @@ impl Call {
         channel: ClientChannel,
     ) -> Result<Self, JsonRpcError> {
         let RequestContext { shared, params, client, client_id, .. } = &**context;
+        let wants_raw = params.meta(RAW_META_KEY)?.unwrap_or_default();
         let mut text_arguments = BTreeMap::new();
         let (server, name) = match method {
             Method::ReadResource => (None, params.required_uri()?.to_owned()),
@@ -307,7 +312,16 @@ impl Call {
         let client = (Arc::clone(client), client_id.clone());
         let active = ActiveRequest::new(client, context.notification_sink()?, channel);
         let context = Arc::clone(context);
-        Ok(Self { context, method, servers, name, text_arguments, forwarded_for, active })
+        Ok(Self {
+            context,
+            method,
+            servers,
+            name,
+            text_arguments,
+            forwarded_for,
+            wants_raw,
+            active,
+        })
     }
 
     /// Whether all its servers are known to be legacy ones, which never return `input_required`.
@@ -325,8 +339,14 @@ impl Call {
         let router = &self.context.shared.router;
         for _ in 0..=MAX_ROUNDS {
             let (server, raw) = self.send(input).await?;
-            if ResultType::read(raw.as_bytes()) != ResultType::InputRequired {
-                return Ok(raw);
+            let is_input_required = match ResultType::read(raw.as_bytes()) {
+                ResultType::InputRequired => true,
+                // Repeated or written in escapes: clients may read it as `input_required`.
+                ResultType::Other => has_input_requests(&raw),
+                ResultType::Complete | ResultType::Task => false,
+            };
+            if !is_input_required {
+                return Ok(self.shown_result(raw));
             }
             let asked = InputRequired::parse(&raw).ok_or_else(malformed_input_required)?;
             match asked.review(&raw, (server, router.shown_name(server)))? {
@@ -338,6 +358,11 @@ impl Call {
             }
         }
         Err(internal_error("the server asked for input too many times"))
+    }
+
+    /// A complete result as the client sees it.
+    fn shown_result(&self, raw: RawJson) -> RawJson {
+        if self.wants_raw { raw } else { without_hidden_text(raw) }
     }
 
     /// Sends the request to its server, and returns the server that answered. Of several servers, the first that has the
@@ -474,6 +499,11 @@ impl Call {
             }
         }
     }
+}
+
+fn has_input_requests(raw: &RawJson) -> bool {
+    let members = raw.as_raw_value().ok().and_then(object_members);
+    members.is_some_and(|members| members.contains_key("inputRequests"))
 }
 
 /// Whether another server may have the resource: also if this one cannot be reached.

@@ -21,7 +21,7 @@ use toolrack_mcp::{
     Era, ErrorCode, Implementation, ListKind, LogLevel, Method, ParamHeaders, Prompt, Revision,
     ServerCapabilities, Tool, is_object_schema, strict_schema,
 };
-use toolrack_transport::JsonRpcError;
+use toolrack_transport::{JsonRpcError, strip_hidden_json};
 use uuid::Uuid;
 
 use crate::change_notifier;
@@ -566,10 +566,14 @@ pub(crate) fn resource_not_found(uri: &str, revision: Revision) -> JsonRpcError 
     JsonRpcError { data, ..JsonRpcError::new(code.0, format!("Resource not found: {uri}")) }
 }
 
-/// JSON of each entry of a list.
+/// JSON of each entry of a list, without hidden text.
 pub(crate) fn encode_all<T: serde::Serialize>(entries: impl IntoIterator<Item = T>) -> Vec<Bytes> {
-    let encoded = entries.into_iter().filter_map(|entry| serde_json::to_vec(&entry).ok());
-    encoded.map(Bytes::from).collect()
+    entries.into_iter().filter_map(|entry| encode_entry(&entry)).collect()
+}
+
+fn encode_entry(entry: &impl serde::Serialize) -> Option<Bytes> {
+    let json = serde_json::to_vec(entry).ok()?;
+    Some(strip_hidden_json(&json).unwrap_or(json).into())
 }
 
 /// Before 2026-07-28 an output schema described an object, and clients reject the whole list if one does not.
@@ -577,7 +581,7 @@ fn legacy_tool(tool: &Tool, modern: &Bytes) -> Bytes {
     match &tool.output_schema {
         Some(schema) if !is_object_schema(schema) => {
             let without_schema = Tool { output_schema: None, ..tool.clone() };
-            serde_json::to_vec(&without_schema).map_or_else(|_never| modern.clone(), Bytes::from)
+            encode_entry(&without_schema).unwrap_or_else(|| modern.clone())
         }
         _ => modern.clone(),
     }
@@ -606,6 +610,22 @@ mod tests {
         check("", "unchanged");
         check(r#","outputSchema":{"type":"object"}"#, "unchanged");
         check(r#","outputSchema":{"type":"array"}"#, r#"{"name":"a","inputSchema":{}}"#);
+    }
+
+    #[test]
+    fn list_entries_have_no_hidden_text() {
+        let tool = |description: &str| {
+            let json = format!(
+                r#"{{"name":"a","title":"t","description":"{description}","inputSchema":{{"type":"object","description":"{description}"}},"outputSchema":{{"type":"array"}}}}"#
+            );
+            serde_json::from_str::<Tool>(&json).unwrap()
+        };
+        let hidden = tool("Adds\u{e0049}\u{e0067}\\u202e\\u001b[8m numbers");
+        let entries = encode_all([&hidden]);
+        assert_eq!(entries, encode_all([&tool("Adds numbers")]));
+        let unchanged = Bytes::from_static(b"unchanged");
+        let (legacy, expected) = (legacy_tool(&hidden, &unchanged), tool("Adds numbers"));
+        assert_eq!(legacy, legacy_tool(&expected, &unchanged));
     }
 
     #[test]

@@ -43,8 +43,9 @@
 //!
 //! # Invariants
 //!
-//! - Arguments and results pass byte for byte, apart from redacted secrets. Only top-level members of a result change,
-//!   and only between eras.
+//! - Arguments pass byte for byte, apart from redacted secrets. So do results without hidden text; only their top-level
+//!   members change, and only between eras.
+//! - No client gets hidden text (bidi, tag, escape and invisible characters) of a server, unless its request asks for it.
 //! - No client sees a secret of a server's configuration: every outgoing message is redacted.
 //! - Clients of either era work with servers of either era, also through a second gateway.
 //! - A request of a legacy server reaches only a client whose own request can have caused it. No client decides on the

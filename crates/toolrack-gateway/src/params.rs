@@ -21,6 +21,10 @@ use crate::encode::{Outcome, internal_error, invalid_params, invalid_request};
 /// `_meta` key by which a gateway tells another gateway which of its clients sent a request. Servers never get it.
 pub(crate) const CLIENT_META_KEY: &str = "toolrack/client";
 
+/// `_meta` key by which a client asks for a result as the server wrote it, with hidden text. Servers never get it; another
+/// gateway does.
+pub(crate) const RAW_META_KEY: &str = "toolrack/raw";
+
 /// Extension that the gateway does not forward: a task lives at one server, and the gateway keeps no route back to it.
 const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
@@ -205,8 +209,9 @@ impl Params {
 
     /// Members of `_meta` that the gateway does not interpret, such as a trace context. They go to the server.
     fn foreign_meta(&self) -> Vec<(&str, &RawValue)> {
-        const OWN: [&str; 6] = [
+        const OWN: [&str; 7] = [
             CLIENT_META_KEY,
+            RAW_META_KEY,
             MetaKey::PROTOCOL_VERSION,
             MetaKey::CLIENT_CAPABILITIES,
             MetaKey::CLIENT_INFO,
@@ -333,7 +338,10 @@ impl ClientInfo {
             to_raw_value(&self.capabilities.wire(Revision::LATEST)).map_err(to_error)?;
         let client_name = client_name.map(to_raw_value).transpose().map_err(to_error)?;
         let mut meta = params.foreign_meta();
-        meta.extend(client_name.as_deref().map(|name| (CLIENT_META_KEY, name)));
+        if let Some(name) = client_name.as_deref() {
+            meta.push((CLIENT_META_KEY, name));
+            meta.extend(params.meta.get(RAW_META_KEY).map(|raw| (RAW_META_KEY, &**raw)));
+        }
         ForwardedFor::new(&capabilities, self.implementation.as_deref(), &meta).map_err(to_error)
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! **Invariant:** no client sees an address that is not a web address or that contains a user name. The server is
 //! answered as if the user had declined; an error with such an address loses its data.
+//! **Invariant:** a question has no hidden text.
 //! **Invariant:** a question names the server that asks it, by its configured name. A gateway behind this one has named
 //! its servers already.
 //! **Invariant:** a server asks at most [`BURST`] questions at once, [`PER_MINUTE`] in the long run, and
@@ -22,7 +23,7 @@ use toolrack_mcp::{ElicitationResult, object_members};
 use toolrack_mcp::{ErrorCode, InputResponse, InputResponses, Method, WebUrl, WebUrlError};
 use toolrack_transport::{JsonRpcError, RawJson, sanitize_line};
 
-use crate::encode::{internal_error, invalid_params};
+use crate::encode::{internal_error, invalid_params, without_hidden_text};
 use crate::result_compat::write_object;
 
 /// Questions that a server may ask at once. Many clients share a server, so this is more than one person can answer.
@@ -117,7 +118,7 @@ pub(crate) fn review(
     let added = changed.iter().filter(|(name, _)| !members.contains_key(*name));
     let added = added.map(|(name, json)| (*name, json.as_str()));
     let written = write_object(kept.chain(added)).ok_or_else(unreadable)?;
-    Ok(Review::Forward(Some(written)))
+    Ok(Review::Forward(Some(without_hidden_text(written))))
 }
 
 /// The message of an elicitation as the person sees it.

@@ -22,6 +22,7 @@ use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 use crate::client_session::ClientSession;
 use crate::encode::{
     Outcome, invalid_params, invalid_request, method_not_found, notification, to_result,
+    without_hidden_text,
 };
 use crate::error_mapping::ErrorStyle;
 use crate::forward::{forward_for_legacy, forward_for_modern};
@@ -121,7 +122,7 @@ impl RequestContext {
             "_meta": { MetaKey::SERVER_INFO: self.shared.server_info(revision) },
         });
         self.shared.add_instructions(&mut result);
-        to_result(&result)
+        to_result(&result).map(without_hidden_text)
     }
 
     async fn set_level(&self) -> Outcome {
@@ -230,10 +231,12 @@ impl RequestContext {
         }
         if self.client.revision.era() == Era::Modern {
             let info = self.shared.server_info(self.client.revision);
-            let meta = json!({ MetaKey::SERVER_INFO: info });
+            let meta = json!({ MetaKey::SERVER_INFO: info }).to_string();
+            let meta = without_hidden_text(RawJson::new(meta));
             // Modern results must have cache hints; these two values promise nothing.
             let members = r#","resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":"#;
-            out.extend_from_slice(format!("{members}{meta}").as_bytes());
+            out.extend_from_slice(members.as_bytes());
+            out.extend_from_slice(meta.as_bytes());
         }
         out.push(b'}');
         Ok(RawJson::new(out))

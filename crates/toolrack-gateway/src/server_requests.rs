@@ -25,6 +25,7 @@
 //!
 //! Lock order: `queues` before the locks of an [`ActiveRequest`]. No lock is held across an `await`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +44,9 @@ use toolrack_mcp::{
     ClientCapabilities, ElicitationCapability, LogLevel, LogMessage, Method, Progress,
     ProgressToken, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
-use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
+use toolrack_transport::{
+    BoxFuture, Delivery, JsonRpcError, RawJson, strip_hidden, strip_hidden_json,
+};
 
 use crate::client_session::ClientSession;
 use crate::encode::{Outcome, internal_error, into_raw, notification};
@@ -157,7 +160,11 @@ fn log_notification(server: &str, message: &LogMessage, scope: &Scope) -> Bytes 
         (Scope::All, None) => Some(server.to_owned()),
         (Scope::All, Some(logger)) => Some(format!("{server}/{logger}")),
     };
-    let params = Params { level: message.level, logger, data: &message.data };
+    let logger = logger.map(|logger| strip_hidden(&logger).into_owned());
+    let stripped = strip_hidden_json(message.data.get().as_bytes());
+    let stripped = stripped.and_then(|json| serde_json::from_slice::<Box<RawValue>>(&json).ok());
+    let data = stripped.as_deref().unwrap_or(&message.data);
+    let params = Params { level: message.level, logger, data };
     notification(Method::LogMessage.as_str(), Some(&params))
 }
 
@@ -264,7 +271,7 @@ impl ActiveRequest {
             progress_token: &progress_token,
             progress: number(progress.progress),
             total: progress.total.map(number),
-            message: message.and_then(Option::as_deref),
+            message: message.and_then(Option::as_deref).map(strip_hidden),
         };
         queue.push_lossy(notification(Method::Progress.as_str(), Some(&params)));
     }
@@ -278,7 +285,7 @@ struct ProgressParams<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     total: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<&'a str>,
+    message: Option<Cow<'a, str>>,
 }
 
 /// A number that is written without a fraction if it is whole. Most servers count in integers, and some clients parse

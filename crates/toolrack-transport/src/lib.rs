@@ -17,7 +17,7 @@
 //! | `credentials` | trait for sources of credentials, [`AuthError`] |
 //! | `backoff` | exponential backoff with jitter |
 //! | `redact` | replaces secrets in the output of servers |
-//! | `sanitize` | strips ANSI escapes, control characters and invisible characters |
+//! | `sanitize`, `sanitize_json` | strip ANSI escapes, control characters and invisible characters, from text and from raw JSON |
 //! | `in_memory` | in-memory transport |
 //!
 //! # Invariants
@@ -60,6 +60,7 @@ mod message_router;
 mod pending_requests;
 mod redact;
 mod sanitize;
+mod sanitize_json;
 mod timeout;
 mod transport;
 
@@ -79,7 +80,8 @@ pub use message::{Message, MessageError, TruncatedMessage, split_batch};
 pub use message_router::{MessageRouter, Response, Routed};
 pub use pending_requests::{Deadline, PendingRequests, PendingResponse};
 pub use redact::Redactor;
-pub use sanitize::{is_invisible, sanitize_line, sanitize_text};
+pub use sanitize::{is_invisible, sanitize_line, sanitize_text, strip_hidden};
+pub use sanitize_json::strip_hidden_json;
 pub use timeout::{RequestTimeout, await_response, deadline_after};
 pub use transport::{
     BoxFuture, CANCELLED, CancelledParams, IncomingHandler, OnCancel, OutgoingRequest,

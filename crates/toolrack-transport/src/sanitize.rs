@@ -45,9 +45,24 @@ fn sanitize_char(character: char) -> Option<char> {
 
 /// Strips ANSI escapes, control characters and invisible characters. Borrows the text if there are none.
 pub fn sanitize_text(text: &str) -> Cow<'_, str> {
+    strip(text, CarriageReturns::BecomeLineBreaks)
+}
+
+/// Like [`sanitize_text`], but keeps carriage returns: for text that programs compare, such as the content of a file.
+pub fn strip_hidden(text: &str) -> Cow<'_, str> {
+    strip(text, CarriageReturns::Stay)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CarriageReturns {
+    BecomeLineBreaks,
+    Stay,
+}
+
+fn strip(text: &str, returns: CarriageReturns) -> Cow<'_, str> {
     // Most text has no suspect byte. In other scripts suspect bytes are common, and then `is_clean`
     // decides, still without a copy.
-    if !text.as_bytes().chunks(CHUNK_BYTES).any(has_suspect) || is_clean(text) {
+    if !text.as_bytes().chunks(CHUNK_BYTES).any(has_suspect) || is_clean(text, returns) {
         return Cow::Borrowed(text);
     }
     let mut previous = None;
@@ -56,12 +71,12 @@ pub fn sanitize_text(text: &str) -> Cow<'_, str> {
     while let Some(character) = characters.next() {
         match character {
             '\u{1b}' => skip_escape(&mut characters),
-            '\r' => {
+            '\r' if returns == CarriageReturns::BecomeLineBreaks => {
                 characters.next_if_eq(&'\n');
                 previous = Some('\n');
                 sanitized.push('\n');
             }
-            unwanted if is_unwanted(previous, unwanted) => {}
+            unwanted if unwanted != '\r' && is_unwanted(previous, unwanted) => {}
             visible => {
                 previous = Some(visible);
                 sanitized.push(visible);
@@ -75,7 +90,7 @@ pub fn sanitize_text(text: &str) -> Cow<'_, str> {
 const CHUNK_BYTES: usize = 64;
 
 /// Checks all bytes without an early exit, so that the compiler can vectorize the loop.
-fn has_suspect(bytes: &[u8]) -> bool {
+pub(crate) fn has_suspect(bytes: &[u8]) -> bool {
     bytes.iter().fold(false, |found, byte| found | is_suspect(*byte))
 }
 
@@ -85,9 +100,12 @@ fn is_suspect(byte: u8) -> bool {
     matches!(byte, 0x00..=0x08 | 0x0b..=0x1f | 0x7f | 0xc2 | 0xcd | 0xd8 | 0xe1..=0xe3 | 0xef | 0xf0 | 0xf3)
 }
 
-fn is_clean(text: &str) -> bool {
+fn is_clean(text: &str, returns: CarriageReturns) -> bool {
     let mut previous = None;
-    text.chars().all(|character| !is_unwanted(previous.replace(character), character))
+    text.chars().all(|character| {
+        let stays = character == '\r' && returns == CarriageReturns::Stay;
+        !is_unwanted(previous.replace(character), character) || stays
+    })
 }
 
 fn is_unwanted(previous: Option<char>, character: char) -> bool {

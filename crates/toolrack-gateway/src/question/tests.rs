@@ -91,6 +91,12 @@ fn question_names_its_server() {
         Some("git\u{202e}hub"),
         r#"{"message":"Server \"github\" asks: Who?","requestedSchema":{ "z":1,"a":2.0 }}"#,
     );
+    check(
+        ELICIT,
+        r#"{"message":"Who\u202e?","x\u200b":"\udb40\udc49"}"#,
+        None,
+        r#"{"message":"Who?","x":""}"#,
+    );
     check(ELICIT, "{}", Some("s"), r#"{"message":"Server \"s\" asks: it needs input"}"#);
     check(ELICIT, r#"{"message":"Who?"}"#, None, r#"{"message":"Who?"}"#);
     check(

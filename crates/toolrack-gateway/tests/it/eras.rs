@@ -37,7 +37,7 @@ async fn check(era: EraChoice, revision: &str) {
     let names: Vec<String> = client.tools().items.iter().map(|tool| tool.name.clone()).collect();
     assert!(names.contains(&"one_echo".to_owned()) && names.contains(&"two_echo".to_owned()));
     assert_eq!(call_text(&client, "one_echo", json!({"text": "hello"})).await, "hello");
-    assert_eq!(call_text(&client, "two_echo", json!({"text": "there"})).await, "there");
+    assert_eq!(call_text(&client, "two_echo", json!({"text": "th\u{e0041}ere"})).await, "there");
     check_server_requests(&client, &user).await;
     check_roots(&client, revision).await;
     check_progress_and_logs(&client, &user).await;
@@ -86,7 +86,7 @@ async fn check_progress_and_logs(client: &McpClient, user: &TestUser) {
     assert_eq!(steps.load(Ordering::Relaxed), 4);
 
     let options = CallOptions { log_level: Some(LogLevel::Info), ..CallOptions::default() };
-    let arguments = json!({"level": "warning", "text": "careful"});
+    let arguments = json!({"level": "warning", "text": "care\u{202e}ful"});
     client.call_tool_full("one_log", &arguments, &options).await.unwrap();
     eventually("the message arrives", || user.has_recorded(r#"log warning one/log "careful""#))
         .await;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use toolrack_client::ClientHandler as _;
 use toolrack_config::McpServerConfig;
-use toolrack_gateway::{Gateway, GatewayOptions, Scope, Upstream};
+use toolrack_gateway::{Gateway, GatewayOptions, Scope, ServerRequestRouter, Upstream};
 use toolrack_manager::ConnectionState;
 use toolrack_testkit::{HttpServer, HttpServerKind, program};
 
@@ -114,6 +114,63 @@ async fn every_legacy_revision_is_accepted() {
         client.close().await;
     }
     fixture.close().await;
+}
+
+/// A model reads what a person does not see, so clients get it only on request.
+#[tokio::test(flavor = "multi_thread")]
+async fn hidden_text_is_stripped_unless_the_client_asks_for_raw_text() {
+    let hidden = "a\u{e0049}\u{202e}\u{1b}[8mb\r\n\tc";
+    for revision in ["2025-11-25", "2026-07-28"] {
+        let inner =
+            Fixture::start(vec![scripted("s", &["--revision", revision])], Scope::All).await;
+        let inner_http = HttpFixture::start(&inner.gateway).await;
+        // As with `toolrack serve` in front of a daemon.
+        let config = McpServerConfig::http("daemon", inner_http.url());
+        let bridge = Fixture::start(vec![config], Scope::Server("daemon".to_owned())).await;
+        let options = GatewayOptions { upstream: Upstream::Gateway, ..GatewayOptions::default() };
+        let (manager, router) = (Arc::clone(&bridge.manager), ServerRequestRouter::for_bridge());
+        let scope = Scope::Server("daemon".to_owned());
+        let outer = Gateway::with_options(manager, router, scope, options);
+        for gateway in [&inner.gateway, &outer] {
+            let mut client = StdioClient::open(gateway, 1 << 16);
+            client.initialize("2025-11-25").await;
+            let mut call = async |method: &str, mut params: Value, raw: Option<Value>| {
+                if let Some(raw) = raw {
+                    params["_meta"] = json!({ "toolrack/raw": raw });
+                }
+                let request =
+                    json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
+                client.send(&request.to_string()).await;
+                client.receive_response().await
+            };
+            let echo = json!({"name": "s_echo", "arguments": {"text": hidden}});
+            let greet = json!({"name": "s_greeting", "arguments": {"name": hidden}});
+            let read = json!({"uri": format!("test://echo/{hidden}")});
+            for (method, params, pointer, prefix) in [
+                ("tools/call", echo.clone(), "/result/content/0/text", ""),
+                ("prompts/get", greet, "/result/messages/0/content/text", "Greet "),
+                ("resources/read", read, "/result/contents/0/text", ""),
+            ] {
+                for (raw, expected) in [
+                    (None, "ab\r\n\tc"),
+                    (Some(json!(false)), "ab\r\n\tc"),
+                    (Some(json!(true)), hidden),
+                ] {
+                    let response = call(method, params.clone(), raw).await;
+                    let text = response.pointer(pointer).and_then(Value::as_str);
+                    let expected = format!("{prefix}{expected}");
+                    let text = text.map(|text| text.trim_end_matches('.'));
+                    assert_eq!(text, Some(expected.as_str()), "{revision} {method}: {response}");
+                }
+            }
+            let invalid = call("tools/call", echo, Some(json!("yes"))).await;
+            assert_eq!(invalid["error"]["code"], -32602, "{invalid}");
+            client.close().await;
+        }
+        outer.close().await;
+        bridge.close().await;
+        inner.close().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
