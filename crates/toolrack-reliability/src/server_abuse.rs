@@ -39,9 +39,11 @@ const N_FULL: u64 = 200;
 /// Abuses that one daemon sees.
 const PER_DAEMON: usize = 26;
 
-/// How long each abuse goes on before the server is removed. The fixed ones get the time to arrive in full.
+/// How long each abuse goes on before the server is removed.
 const WINDOW: Duration = Duration::from_millis(1200);
-const FIXED_WINDOW: Duration = Duration::from_secs(3);
+
+/// Time for a fixed abuse to arrive in full before that.
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(20);
 
 /// Memory of the daemon at its peak. The two calls and four lists in progress may each hold one message of 32 MiB, and
 /// the list that is kept another 32 MiB.
@@ -79,6 +81,7 @@ const REQUEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Timeouts of the hostile server in its config, and the time until its processes must have ended.
 const SERVER_TIMEOUT: &str = "3s";
+const FIXED_SERVER_TIMEOUT: &str = "20s";
 const REMOVE_LIMIT: Duration = Duration::from_secs(15);
 
 /// Time for memory, descriptors and processes to be released after the removal.
@@ -299,7 +302,9 @@ impl<'a> Scene<'a> {
         let added = added
             .and_then(ApiResponse::success_body)
             .map_err(|error| format!("the daemon does not accept the server: {error}"))?;
-        let deadline = now() + if abuse.is_fixed { FIXED_WINDOW } else { WINDOW };
+        // A drawn abuse may break the server in any way; a fixed one that does not arrive tests nothing.
+        let arrival = if abuse.is_fixed { self.wait_for_lists() } else { Ok(()) };
+        let deadline = now() + WINDOW;
         thread::scope(|scope| {
             for round in 0..2 {
                 scope.spawn(move || call_hostile(daemon.socket(), round, deadline));
@@ -318,6 +323,7 @@ impl<'a> Scene<'a> {
         let cpu = cpu()?.saturating_sub(cpu_before);
         let Neighbor { times, mut failures } = mem::take(&mut *neighbor.lock());
         failures.extend(log_problem);
+        failures.extend(arrival.err());
         if let Err(error) = removed {
             failures.push(format!("the removal failed after {:?}: {error}", removal.elapsed()));
         }
@@ -337,6 +343,31 @@ impl<'a> Scene<'a> {
             failures,
             left: left.into_iter().map(|process| process.command_line).collect(),
         })
+    }
+
+    /// Waits until the hostile server is connected and all of its lists are fetched.
+    fn wait_for_lists(&self) -> Result<(), String> {
+        let deadline = now() + ARRIVAL_LIMIT;
+        let mut client = self.daemon.client().map_err(|error| error.to_string())?;
+        loop {
+            let states = client.get("/readyz").and_then(ApiResponse::success_body);
+            let states = states.map_err(|error| format!("/readyz: {error}"))?;
+            if states.pointer("/servers/connected").and_then(Value::as_u64) == Some(2) {
+                break;
+            }
+            if now() > deadline {
+                return Err(format!("the abuse did not arrive: {states}"));
+            }
+            thread::sleep(SETTLE_INTERVAL);
+        }
+        for (method, name, params) in GATEWAY_REQUESTS {
+            let (headers, body) = gateway_request(method, name, params);
+            let request = ("POST", "/mcp/server/hostile", headers.as_str());
+            let limit = deadline.saturating_duration_since(now());
+            discard_response(self.daemon.socket(), request, &body, limit)
+                .map_err(|error| format!("the abuse did not arrive: {method}: {error}"))?;
+        }
+        Ok(())
     }
 
     /// The log of the hostile server is bounded and can be read.
@@ -512,25 +543,31 @@ fn read_hostile(socket: &Path, deadline: Instant) {
 /// Sends requests of a modern client to the gateway until the deadline.
 fn list_hostile(socket: &Path, deadline: Instant) {
     for (method, name, params) in GATEWAY_REQUESTS.into_iter().cycle() {
-        let mut params: Value = serde_json::from_str(params).unwrap_or_default();
-        if let Some(members) = params.as_object_mut() {
-            let meta = json!({
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientCapabilities": {},
-            });
-            members.insert("_meta".to_owned(), meta);
-        }
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        let name = if name.is_empty() { String::new() } else { format!("mcp-name: {name}\r\n") };
-        let headers = format!(
-            "accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\n\
-             mcp-method: {method}\r\n{name}"
-        );
+        let (headers, body) = gateway_request(method, name, params);
         let request = ("POST", "/mcp/server/hostile", headers.as_str());
-        if !request_until(socket, request, &body.to_string(), deadline) {
+        if !request_until(socket, request, &body, deadline) {
             return;
         }
     }
+}
+
+/// Header lines and body of a request of a modern client.
+fn gateway_request(method: &str, name: &str, params: &str) -> (String, String) {
+    let mut params: Value = serde_json::from_str(params).unwrap_or_default();
+    if let Some(members) = params.as_object_mut() {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        members.insert("_meta".to_owned(), meta);
+    }
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let name = if name.is_empty() { String::new() } else { format!("mcp-name: {name}\r\n") };
+    let headers = format!(
+        "accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\n\
+         mcp-method: {method}\r\n{name}"
+    );
+    (headers, body.to_string())
 }
 
 /// Sends a request and discards the response. Returns whether there is time for another one.
@@ -572,10 +609,11 @@ fn start_http(subreaper: &Subreaper, abuse: &Abuse, marker: &Marker) -> io::Resu
 
 /// The server for the API.
 fn document(abuse: &Abuse, marker: &Marker, url: Option<&str>) -> io::Result<Value> {
+    let timeout = if abuse.is_fixed { FIXED_SERVER_TIMEOUT } else { SERVER_TIMEOUT };
     let timeouts = |mut config: Value| {
         if let Some(config) = config.as_object_mut() {
-            config.insert("timeout".to_owned(), json!(SERVER_TIMEOUT));
-            config.insert("startup_timeout".to_owned(), json!(SERVER_TIMEOUT));
+            config.insert("timeout".to_owned(), json!(timeout));
+            config.insert("startup_timeout".to_owned(), json!(timeout));
         }
         config
     };
