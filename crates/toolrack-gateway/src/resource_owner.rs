@@ -153,7 +153,7 @@ mod tests {
             assert_eq!(find_owners(uri, claims, 0), expected, "{uri} {claims:?}");
         };
         let notes = || claim("notes", &["note://1"], &["note://tag/{tag}"]);
-        let files = || claim("files", &["file:///work/a"], &["file:///work/{+path}"]);
+        let files = || claim("files", &["file:///data/a"], &["file:///data/{+path}"]);
         let evil = || claim("evil", &["file:///x"], &["file:///{+path}", "{+any}", "f{x}"]);
 
         // Listed, also as a template.
@@ -161,9 +161,9 @@ mod tests {
         check(&[notes(), files()], "note://tag/{tag}", owners(&["notes"]));
         check(&[claim("a", &["u:1"], &[]), claim("b", &["u:1"], &[])], "u:1", owners(&["a"]));
         // Template: the longest prefix wins; of equal ones all are asked, in their order.
-        check(&[evil(), files()], "file:///work/b", owners(&["files"]));
-        let closer = claim("closer", &[], &["file:///work/deep/{x}"]);
-        check(&[files(), closer], "file:///work/deep/b", owners(&["closer"]));
+        check(&[evil(), files()], "file:///data/b", owners(&["files"]));
+        let closer = claim("closer", &[], &["file:///data/deep/{x}"]);
+        check(&[files(), closer], "file:///data/deep/b", owners(&["closer"]));
         let same = |server| claim(server, &[], &["t://e/{x}"]);
         check(&[same("a"), same("b")], "t://e/1", owners(&["a", "b"]));
         // Scheme of one server only.

@@ -92,7 +92,7 @@ fn comments_of_inline_entries_stay_with_them() {
     let transport = toolrack_config::McpTransport::Stdio {
         command: "y".to_owned(),
         args: Vec::new(),
-        env: Default::default(),
+        env: std::collections::HashMap::default(),
         cwd: None,
     };
     let config = McpConfig::from_entry(&ServerEntry::new("added", transport));
