@@ -39,6 +39,7 @@
 //! | `tool_names` | public tool names and their reservations |
 //! | `tool_cache` | tools on disk, so that they are listed before their server runs |
 //! | `config_watcher` | applies changes of a config file |
+//! | `look_alikes` | tools of different servers whose names look the same |
 //! | `events`, `rate_limit` | [`ManagerEvent`] for subscribers; rate limiter for noisy servers |
 //! | `telemetry` | tracing span and events of a call |
 //! | `environment` | [`Environment`]: variables and files for `${…}` |
@@ -114,6 +115,7 @@ mod error;
 mod events;
 mod in_flight;
 mod lifecycle;
+mod look_alikes;
 mod manager;
 mod rate_limit;
 mod redacting_transport;
@@ -137,6 +139,7 @@ pub use error::{ErrorKind, Failure, ManagerError, error_chain};
 pub use events::{CallOutcome, ManagerEvent, ManagerEvents};
 pub use in_flight::ClientGuard;
 pub use lifecycle::{ConnectPhase, ConnectionState};
+pub use look_alikes::look_alikes;
 pub use manager::{CredentialsProvider, McpManager};
 pub use server_tools::ToolWithServer;
 pub use snapshot::McpConnection;

@@ -12,6 +12,7 @@ use serde_json::json;
 use toolrack_auth::{Browser, LoginRequest, LoginStatus, PastedRedirect, SystemBrowser};
 use toolrack_config::{did_you_mean, similar_names};
 use toolrack_manager::error_chain;
+use toolrack_mcp::WebUrl;
 use toolrack_service::{ConfigInput, ErrorCode, LocalService, McpConfig, McpService as _, Secret};
 use toolrack_transport::{AuthError, BoxFuture, sanitize_line};
 
@@ -73,10 +74,17 @@ fn login_failed(name: &str, error: &AuthError) -> CliError {
     CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
 }
 
+/// The URL of a login page, with its host in ASCII, and a note if the host may imitate another.
+fn login_page(url: &url::Url) -> String {
+    let display_url = sanitize_line(url.as_str(), MAX_URL_CHARS);
+    let note = WebUrl::parse(url.as_str()).ok().and_then(|url| url.host_note());
+    note.map_or(display_url.clone(), |note| format!("{display_url}\nnote: {note}"))
+}
+
 /// Opens the login page in the user's browser, and prints the URL as a fallback.
 fn system_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
     let opener = move |url: &url::Url| {
-        let display_url = sanitize_line(url.as_str(), MAX_URL_CHARS);
+        let display_url = login_page(url);
         printer.prompt(format_args!(
             "Log in on this page, which should open in your browser:\n  {display_url}\n"
         ));
@@ -93,7 +101,7 @@ fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
     let ask = move |request: LoginRequest| -> BoxFuture<'static, io::Result<String>> {
         let printer = Arc::clone(&printer);
         Box::pin(async move {
-            let display_url = sanitize_line(request.url.as_str(), MAX_URL_CHARS);
+            let display_url = login_page(&request.url);
             printer.prompt(format_args!(
                 "Open this page in any browser and log in:\n  {display_url}\nYou will be redirected to \
                  a URL that cannot be displayed. Paste that URL here: "
@@ -288,6 +296,17 @@ mod tests {
     fn check(error: &AuthError, hint: &str) {
         let failure = login_failed("it", error);
         assert_eq!((failure.exit_code, failure.hint()), (ExitCode::Auth, Some(hint)));
+    }
+
+    #[test]
+    fn host_of_a_login_page_is_shown_in_ascii() {
+        let shown = |url: &str| login_page(&url::Url::parse(url).unwrap());
+        assert_eq!(shown("https://login.example/a"), "https://login.example/a");
+        assert_eq!(
+            shown("https://l\u{43e}gin.example/a"),
+            "https://xn--lgin-55d.example/a\nnote: the host `xn--lgin-55d.example` has letters that \
+             are not ASCII and may imitate another host"
+        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! `toolrack tools` and `toolrack search`.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use serde_json::Value;
-use toolrack_manager::ToolWithServer;
+use toolrack_manager::{ToolWithServer, look_alikes};
 use toolrack_mcp::Tool;
 use toolrack_transport::sanitize_line;
 
@@ -77,6 +79,34 @@ fn print_tools(
         return printer.line(blocks.join("\n\n"));
     }
     printer.list(&tool_list(tools, source));
+    for note in look_alike_notes(tools) {
+        printer.note(note);
+    }
+}
+
+/// Warnings about tools that can be mistaken for a tool of another server.
+fn look_alike_notes(tools: &[ToolWithServer]) -> Vec<String> {
+    pair_notes(&look_alikes(tools), |place| {
+        let tool = tools.get(place);
+        // Letters that are not ASCII are written as escapes, or the difference would not be seen.
+        let name =
+            tool.map(|tool| format!("{}.{}", tool.server(), tool.tool().name.escape_default()));
+        sanitize_line(&name.unwrap_or_default(), MAX_CHARS)
+    })
+}
+
+/// One warning for each pair, up to a limit. `partners` has the partner of each tool.
+fn pair_notes(partners: &[Option<usize>], name: impl Fn(usize) -> String) -> Vec<String> {
+    let pairs = partners.iter().enumerate().filter_map(|(place, other)| Some((place, (*other)?)));
+    let pairs: BTreeSet<(usize, usize)> =
+        pairs.map(|(place, other)| (place.min(other), place.max(other))).collect();
+    let n_more = pairs.len().saturating_sub(MAX_LOOK_ALIKES);
+    let notes = pairs
+        .iter()
+        .take(MAX_LOOK_ALIKES)
+        .map(|(one, other)| format!("warning: `{}` and `{}` look alike", name(*one), name(*other)));
+    let more = (n_more > 0).then(|| format!("warning: {n_more} more pairs of tools look alike"));
+    notes.chain(more).collect()
 }
 
 /// Searches tools by keywords in their names and descriptions.
@@ -128,6 +158,9 @@ fn score(name: &str, about: &str, words: &[String]) -> Option<usize> {
     };
     words.iter().map(hit).sum()
 }
+
+/// Pairs of look-alike tools that are named.
+const MAX_LOOK_ALIKES: usize = 10;
 
 /// Maximum length of a description; the table cuts it to the terminal later.
 const MAX_CHARS: usize = 400;
@@ -190,6 +223,20 @@ fn render_schema(tool: &ToolWithServer, source: ServerSource) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn look_alikes_are_named_once_and_bounded() {
+        let notes = |partners: &[Option<usize>]| pair_notes(partners, |place| format!("t{place}"));
+        assert_eq!(notes(&[None, None]), Vec::<String>::new());
+        let expected = "warning: `t0` and `t2` look alike";
+        assert_eq!(notes(&[Some(2), None, Some(0)]), [expected]);
+        let many: Vec<Option<usize>> = (0..100).map(|place| Some(place ^ 1)).collect();
+        let notes = notes(&many);
+        assert_eq!(
+            (notes.len(), notes.last().unwrap().as_str()),
+            (MAX_LOOK_ALIKES + 1, "warning: 40 more pairs of tools look alike",)
+        );
+    }
 
     #[track_caller]
     fn check(words: &[&str], expected: Option<usize>) {
