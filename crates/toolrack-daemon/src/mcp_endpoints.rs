@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use futures_util::future::join_all;
@@ -28,6 +28,7 @@ use toolrack_service::{
 };
 
 use crate::event_recorder::EventRecorder;
+use crate::extract::PathParams;
 use crate::problem::Problem;
 use crate::routes::App;
 
@@ -223,7 +224,7 @@ struct EndpointPath {
 
 async fn handle(
     State(app): State<App>,
-    Path(path): Path<EndpointPath>,
+    PathParams(path): PathParams<EndpointPath>,
     request: Request,
 ) -> Result<Response, Problem> {
     app.check_running()?;
