@@ -19,14 +19,14 @@ use axum::{Extension, Json, Router};
 use futures_util::StreamExt as _;
 use http::header::{self, HeaderName};
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use http_body_util::Limited;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolrack_platform::unix_time_ms;
-use toolrack_service::LocalService;
+use toolrack_service::{ErrorCode, ErrorDetail, LocalService};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
@@ -276,6 +276,31 @@ fn check_head_size(head: &Parts) -> Result<(), Problem> {
     Err(Problem::malformed(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message))
 }
 
+/// Whether a request writes files of the home: the config, secrets.
+fn writes_files(method: &Method, path: &str) -> bool {
+    let is_file_route = ["/api/servers", "/api/secrets", "/api/config"].iter().any(|route| {
+        path.strip_prefix(route).is_some_and(|rest| matches!(rest.as_bytes(), [] | [b'/', ..]))
+    });
+    let is_write = match method.as_str() {
+        "PUT" | "PATCH" | "DELETE" => true,
+        "POST" => path == "/api/servers" || path.ends_with("/enable") || path.ends_with("/disable"),
+        _ => false,
+    };
+    is_file_route && is_write
+}
+
+/// Refuses a change of a home that was deleted: a new file would contain this change only, and the servers that run
+/// would be lost.
+fn check_home(app: &AppState, head: &Parts) -> Result<(), Problem> {
+    // The socket is in the home, and only this daemon removes it.
+    if !writes_files(&head.method, head.uri.path()) || app.info.socket.exists() {
+        return Ok(());
+    }
+    let message = "the home directory of this daemon was removed or replaced; nothing is changed";
+    let detail = ErrorDetail::new(ErrorCode::Conflict, message);
+    Err(detail.with_hint("restore the directory, or stop the daemon and start it again").into())
+}
+
 /// Middleware: access control, request timeout and response headers.
 async fn guard(
     State(app): State<App>,
@@ -298,6 +323,7 @@ async fn guard(
             Ok(Principal::Anyone) | Err(_) => Stage::Anonymous,
         });
     }
+    let access = access.and_then(|principal| check_home(&app, &head).map(|()| principal));
     let mut response = match access {
         Err(problem) => problem.into_response(),
         Ok(principal) => {
