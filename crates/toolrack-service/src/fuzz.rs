@@ -48,12 +48,14 @@ fn toml_edit(data: &[u8]) {
 
 /// Lines that have nothing to do with servers are all there, in order. A last line may get a line break.
 fn check_lines(before: &str, after: &str) {
-    let is_foreign = |line: &&str| !line.contains("mcp") && !line.contains("defaults");
+    let is_foreign = |line: &&str| {
+        !line.contains("mcp") && !line.contains("defaults") && !line.trim().is_empty()
+    };
     let bare = |text: &str| text.trim_start_matches('\u{feff}').to_owned();
     let (before, whole) = (bare(before), bare(after));
     let mut after = whole.split_inclusive('\n');
     for line in before.split_inclusive('\n').filter(is_foreign) {
-        let is_same = |other: &str| other == line || other.strip_suffix('\n') == Some(line);
+        let is_same = |other: &str| other == line || other.trim_end_matches(['\r', '\n']) == line;
         assert!(after.any(is_same), "{line:?} is lost: {whole}");
     }
 }
