@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
@@ -22,10 +22,17 @@ pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
 /// Timeout for a whole body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A JSON body.
-pub(crate) struct JsonBody<T>(pub(crate) T);
+/// Maximum size of the configuration of a server. Every member of it may get an error message of its own.
+pub(crate) const MAX_DOCUMENT_BYTES: usize = 256 << 10;
+/// Larger bodies are parsed on a blocking thread, so that one client does not hold up the others.
+const MAX_INLINE_BYTES: usize = 64 << 10;
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+/// A JSON body of at most `MAX_BYTES`.
+pub(crate) struct JsonBody<T, const MAX_BYTES: usize = MAX_BODY_BYTES>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync, const MAX_BYTES: usize> FromRequest<S>
+    for JsonBody<T, MAX_BYTES>
+{
     type Rejection = Problem;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
@@ -40,7 +47,16 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
             Ok(Err(error)) => return Err(body_error(&error)),
             Err(_elapsed) => return Err(body_timeout()),
         };
-        parse_json(&bytes).map(Self)
+        if bytes.len() > MAX_BYTES {
+            return Err(body_too_large());
+        }
+        if bytes.len() <= MAX_INLINE_BYTES {
+            return parse_json(&bytes).map(Self);
+        }
+        match tokio::task::spawn_blocking(move || parse_json(&bytes)).await {
+            Ok(parsed) => parsed.map(Self),
+            Err(_panicked) => Err(Problem::internal("the body was not parsed")),
+        }
     }
 }
 
@@ -99,6 +115,20 @@ fn body_error(error: &axum::Error) -> Problem {
         cause = error.source();
     }
     Problem::malformed(StatusCode::BAD_REQUEST, "the body is incomplete")
+}
+
+/// The parameters of the path.
+pub(crate) struct PathParams<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathParams<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let malformed =
+            |error: PathRejection| Problem::malformed(error.status(), error.body_text());
+        let Path(params) = Path::from_request_parts(parts, state).await.map_err(malformed)?;
+        Ok(Self(params))
+    }
 }
 
 /// The parameters of the query string.

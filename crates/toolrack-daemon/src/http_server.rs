@@ -45,6 +45,9 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// The kernel drops data that a peer has not read for this time, also that of a connection that is closed already.
 #[cfg(target_os = "linux")]
 const UNREAD_DATA_TIMEOUT_MS: u32 = 30_000;
+/// While the daemon has not looked at any unauthenticated connection yet, the accept loop waits that long. A longer
+/// pause would fill the kernel's backlog, which then refuses clients.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
 /// Delay after a failed `accept`, which mostly means that the process is out of file descriptors. Without it the loop
 /// would spin.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -161,7 +164,9 @@ struct OpenConnections {
 pub(crate) enum Stage {
     /// It has made a request without a valid token. A client with a token is not kept waiting for these.
     Anonymous,
-    /// It has made no request yet.
+    /// The daemon has looked for a request, and there was none yet.
+    Idle,
+    /// The daemon has not looked yet. Its request may have arrived.
     New,
     /// It has made a request with a valid token, or comes over the Unix socket.
     Authenticated,
@@ -170,8 +175,10 @@ pub(crate) enum Stage {
 /// What happens to the next connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
-    /// It waits in the kernel's backlog.
+    /// It waits in the kernel's backlog until an authenticated connection ends.
     Wait,
+    /// It waits there for a moment: all others are as new.
+    Pause,
     /// It is accepted.
     Accept,
     /// It is accepted, and the oldest unauthenticated connection is aborted, in whatever state it is: one that waits
@@ -179,18 +186,24 @@ enum Admission {
     ReplaceOldest,
 }
 
+/// `oldest` is the stage of the connection that would be replaced.
 fn admission(
     options: &ConnectionOptions,
     n_authenticated: usize,
     n_unauthenticated: usize,
+    oldest: Option<Stage>,
 ) -> Admission {
     if n_authenticated >= options.max_connections {
         // All of these are the user's own.
-        Admission::Wait
-    } else if n_unauthenticated >= options.max_unauthenticated {
-        Admission::ReplaceOldest
-    } else {
-        Admission::Accept
+        return Admission::Wait;
+    }
+    if n_unauthenticated < options.max_unauthenticated {
+        return Admission::Accept;
+    }
+    match oldest {
+        // Otherwise the accept loop would replace connections whose requests have arrived and are not read yet.
+        Some(Stage::New) => Admission::Pause,
+        _ => Admission::ReplaceOldest,
     }
 }
 
@@ -202,23 +215,30 @@ impl ConnectionTable {
 
     fn admission(&self) -> Admission {
         let open = self.open.lock();
-        admission(&self.options, open.n_authenticated, open.unauthenticated.len())
+        let (n_authenticated, n_unauthenticated) =
+            (open.n_authenticated, open.unauthenticated.len());
+        let oldest = open.unauthenticated.first_key_value();
+        let oldest = oldest.map(|((stage, _), _)| *stage);
+        admission(&self.options, n_authenticated, n_unauthenticated, oldest)
     }
 
     /// Waits until a connection may be accepted.
     async fn wait_for_room(&self) {
-        // One task accepts, and `notify_one` stores a permit, so no end of a connection is missed.
-        while self.admission() == Admission::Wait {
-            self.authenticated_ended.notified().await;
+        loop {
+            match self.admission() {
+                // One task accepts, and `notify_one` stores a permit, so no end of a connection is missed.
+                Admission::Wait => self.authenticated_ended.notified().await,
+                Admission::Pause => sleep(ACCEPT_PAUSE).await,
+                Admission::Accept | Admission::ReplaceOldest => return,
+            }
         }
     }
 
     /// Adds an accepted connection.
     fn add(self: &Arc<Self>, stage: Stage) -> Arc<ConnectionEntry> {
         let mut open = self.open.lock();
-        let admission = admission(&self.options, open.n_authenticated, open.unauthenticated.len());
         if stage != Stage::Authenticated
-            && admission == Admission::ReplaceOldest
+            && open.unauthenticated.len() >= self.options.max_unauthenticated
             && let Some((_, abort)) = open.unauthenticated.pop_first()
         {
             abort.cancel();
@@ -234,7 +254,9 @@ impl OpenConnections {
     fn insert(&mut self, stage: Stage, id: u64, abort: &CancellationToken) {
         match stage {
             Stage::Authenticated => self.n_authenticated += 1,
-            _ => drop(self.unauthenticated.insert((stage, id), abort.clone())),
+            Stage::Anonymous | Stage::Idle | Stage::New => {
+                self.unauthenticated.insert((stage, id), abort.clone());
+            }
         }
     }
 }
@@ -253,7 +275,10 @@ impl ConnectionEntry {
     /// Notes what a request has shown about its connection. An authenticated connection stays so.
     pub(crate) fn set_stage(&self, shown: Stage) {
         let mut stage = self.stage.lock();
-        if *stage == shown || *stage == Stage::Authenticated {
+        // `Idle` is only for the time before the first request.
+        let is_known =
+            *stage == Stage::Authenticated || shown == Stage::Idle && *stage != Stage::New;
+        if *stage == shown || is_known {
             return;
         }
         let mut open = self.table.open.lock();
@@ -287,12 +312,14 @@ struct TimedStream<S: AsFd> {
     timer: Pin<Box<Sleep>>,
     is_waiting: bool,
     has_timed_out: bool,
+    /// Whether a read has found nothing.
+    has_looked: bool,
 }
 
 impl<S: AsFd> TimedStream<S> {
     fn new(stream: S, entry: Arc<ConnectionEntry>) -> Self {
         let timer = Box::pin(sleep(entry.table.options.write_timeout));
-        Self { stream, entry, timer, is_waiting: false, has_timed_out: false }
+        Self { stream, entry, timer, is_waiting: false, has_timed_out: false, has_looked: false }
     }
 
     /// Applies the write timeout to the result of a write.
@@ -322,7 +349,12 @@ impl<S: AsyncRead + AsFd + Unpin> AsyncRead for TimedStream<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if result.is_pending() && !self.has_looked {
+            self.has_looked = true;
+            self.entry.set_stage(Stage::Idle);
+        }
+        result
     }
 }
 
@@ -474,20 +506,23 @@ mod tests {
             max_unauthenticated: 2,
             ..ConnectionOptions::default()
         };
+        let [idle, unread, anonymous] = [Stage::Idle, Stage::New, Stage::Anonymous].map(Some);
         let table = [
-            ((0, 0), Admission::Accept),
-            ((0, 1), Admission::Accept),
-            ((0, 2), Admission::ReplaceOldest),
-            ((3, 2), Admission::ReplaceOldest),
-            ((3, 1), Admission::Accept),
-            ((4, 0), Admission::Wait),
-            ((4, 2), Admission::Wait),
+            ((0, 0), None, Admission::Accept),
+            ((0, 1), unread, Admission::Accept),
+            ((0, 2), idle, Admission::ReplaceOldest),
+            ((0, 2), anonymous, Admission::ReplaceOldest),
+            ((0, 2), unread, Admission::Pause),
+            ((3, 2), idle, Admission::ReplaceOldest),
+            ((3, 1), idle, Admission::Accept),
+            ((4, 0), None, Admission::Wait),
+            ((4, 2), idle, Admission::Wait),
             // A connection that authenticates late may exceed the limit for a moment.
-            ((5, 2), Admission::Wait),
+            ((5, 2), idle, Admission::Wait),
         ];
-        for ((n_authenticated, n_unauthenticated), expected) in table {
-            let found = admission(&options, n_authenticated, n_unauthenticated);
-            assert_eq!(found, expected, "{n_authenticated} {n_unauthenticated}");
+        for ((n_authenticated, n_unauthenticated), oldest, expected) in table {
+            let found = admission(&options, n_authenticated, n_unauthenticated, oldest);
+            assert_eq!(found, expected, "{n_authenticated} {n_unauthenticated} {oldest:?}");
         }
     }
 
@@ -511,7 +546,7 @@ mod tests {
         let last = table.add(Stage::New);
         assert_eq!(aborted(&more), [true, false, true]);
         // One that was replaced is not counted, whatever it shows.
-        more[2].set_stage(Stage::New);
+        more[0].set_stage(Stage::Anonymous);
         assert_eq!(table.open.lock().unauthenticated.len(), 2);
         drop((connections, more, last));
         let open = table.open.lock();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::any;
 use axum::{Extension, Router};
@@ -31,6 +31,7 @@ use toolrack_service::{
 use crate::access_control::Principal;
 use crate::active_keys::ActiveKey;
 use crate::event_recorder::EventRecorder;
+use crate::extract::PathParams;
 use crate::problem::Problem;
 use crate::routes::App;
 
@@ -241,7 +242,7 @@ struct EndpointPath {
 async fn handle(
     State(app): State<App>,
     Extension(principal): Extension<Principal>,
-    Path(path): Path<EndpointPath>,
+    PathParams(path): PathParams<EndpointPath>,
     request: Request,
 ) -> Result<Response, Problem> {
     app.check_running()?;

@@ -13,6 +13,9 @@ use crate::event_log::delivery_name;
 use crate::history::DbError;
 use crate::keys::{KeyError, KeyScope};
 
+/// Maximum number of errors in a response.
+const MAX_ERRORS: usize = 100;
+
 /// An error response.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Problem {
@@ -99,7 +102,11 @@ impl From<ServiceError> for Problem {
             [] => Self::internal("unknown error"),
             // A single error is the top level itself; a list of one would repeat it.
             [detail] => detail.clone().into(),
-            [first, ..] => Self { errors: error.details().to_vec(), ..first.clone().into() },
+            // Each costs a message; a body with thousands of wrong members is not worth thousands.
+            [first, ..] => {
+                let errors = error.details().iter().take(MAX_ERRORS).cloned().collect();
+                Self { errors, ..first.clone().into() }
+            }
         }
     }
 }

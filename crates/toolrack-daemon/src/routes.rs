@@ -19,14 +19,14 @@ use axum::{Extension, Json, Router};
 use futures_util::StreamExt as _;
 use http::header::{self, HeaderName};
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use http_body_util::Limited;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolrack_platform::unix_time_ms;
-use toolrack_service::LocalService;
+use toolrack_service::{ErrorCode, ErrorDetail, LocalService, McpService as _};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
@@ -276,6 +276,35 @@ fn check_head_size(head: &Parts) -> Result<(), Problem> {
     Err(Problem::malformed(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message))
 }
 
+/// Whether a request writes files of the home: the config, secrets.
+fn writes_files(method: &Method, path: &str) -> bool {
+    let is_file_route = ["/api/servers", "/api/secrets", "/api/config"].iter().any(|route| {
+        path.strip_prefix(route).is_some_and(|rest| matches!(rest.as_bytes(), [] | [b'/', ..]))
+    });
+    let is_write = match method.as_str() {
+        "PUT" | "PATCH" | "DELETE" => true,
+        "POST" => path == "/api/servers" || path.ends_with("/enable") || path.ends_with("/disable"),
+        _ => false,
+    };
+    is_file_route && is_write
+}
+
+/// Refuses a change of a home that was deleted: a new file would contain this change only, and the servers that run
+/// would be lost.
+fn check_home(app: &AppState, head: &Parts) -> Result<(), Problem> {
+    if !writes_files(&head.method, head.uri.path()) {
+        return Ok(());
+    }
+    // The socket is in the home. The daemon may have restored it, but not the config file.
+    let is_config_lost = !app.info.config.exists() && !app.service.list().is_empty();
+    if app.info.socket.exists() && !is_config_lost {
+        return Ok(());
+    }
+    let message = "the home directory of this daemon was removed or replaced; nothing is changed";
+    let detail = ErrorDetail::new(ErrorCode::Conflict, message);
+    Err(detail.with_hint("restore the directory, or stop the daemon and start it again").into())
+}
+
 /// Middleware: access control, request timeout and response headers.
 async fn guard(
     State(app): State<App>,
@@ -292,6 +321,7 @@ async fn guard(
         let checked = access_control::check(listener, &head, &app.tokens, &app.keys);
         checked.map_err(Problem::from)
     });
+    let access = access.and_then(|principal| check_home(&app, &head).map(|()| principal));
     if let Some(connection) = head.extensions.get::<Arc<ConnectionEntry>>() {
         connection.set_stage(match &access {
             Ok(Principal::User | Principal::Browser | Principal::Key(_)) => Stage::Authenticated,

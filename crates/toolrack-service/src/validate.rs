@@ -7,6 +7,7 @@
 
 use serde_json::{Value, json};
 use toolrack_config::{Diagnostic, DiagnosticKind, Severity, join, suggest};
+use toolrack_transport::sanitize_line;
 use uuid::Uuid;
 
 use crate::document::entry::{self, JsonMap, SplitConfig, put};
@@ -94,6 +95,10 @@ fn check_fields(config: &McpConfig) -> Vec<ErrorDetail> {
     let mut details = Vec::new();
     if config.name.trim().is_empty() {
         details.push(invalid("name", NAME_REQUIRED));
+    } else if sanitize_line(&config.name, usize::MAX) != config.name {
+        // It could be taken for another name.
+        let message = "contains control, invisible or direction-changing characters";
+        details.push(invalid("name", message).with_hint("use visible characters only"));
     }
     if config.package.identifier.trim().is_empty() {
         details.push(invalid("package.identifier", IDENTIFIER_REQUIRED));

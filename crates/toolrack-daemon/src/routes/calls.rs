@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolrack_client::CallOptions;
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::{ApiResult, App, run_blocking};
 use crate::event_recorder::RunningCall;
-use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
+use crate::extract::{JsonBody, PathParams, QueryParams, check_integer, check_limit};
 use crate::history::{CallRecord, Db, HistoryQuery, Latency};
 use crate::openapi::{AnyJson, OUTCOMES};
 use crate::problem::Problem;
@@ -171,7 +171,10 @@ pub(super) async fn list(
 /// Get a call
 #[utoipa::path(get, path = "/api/calls/{id}", tag = "calls",
     params(("id" = String, Path, description = "Id of the call")), responses((status = 200, body = CallView)))]
-pub(super) async fn get(State(app): State<App>, Path(id): Path<String>) -> ApiResult<CallView> {
+pub(super) async fn get(
+    State(app): State<App>,
+    PathParams(id): PathParams<String>,
+) -> ApiResult<CallView> {
     // In the other order, a call that ends between the two lookups would be missed.
     if let Some(running) = app.recorder.running_call(&id) {
         return Ok(Json(CallView::Running(running)));
@@ -186,7 +189,7 @@ pub(super) async fn get(State(app): State<App>, Path(id): Path<String>) -> ApiRe
     params(("id" = String, Path, description = "Id of the call")), responses((status = 202, description = "The call is being cancelled")))]
 pub(super) async fn cancel(
     State(app): State<App>,
-    Path(id): Path<String>,
+    PathParams(id): PathParams<String>,
 ) -> Result<http::StatusCode, Problem> {
     let number = app.recorder.events.parse_id(&id);
     if number.is_some_and(|number| app.cancel_call(number)) {

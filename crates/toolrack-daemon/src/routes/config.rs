@@ -1,7 +1,7 @@
 //! `/api/config` and `/api/secrets`: the config file as text, and secrets, which can be written but not read.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolrack_config::{Diagnostic, Dialect, Severity, read_as};
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{ApiResult, App, run_blocking};
-use crate::extract::JsonBody;
+use crate::extract::{JsonBody, PathParams};
 use crate::problem::Problem;
 
 /// The config file.
@@ -188,7 +188,7 @@ pub(super) async fn list_secrets(State(app): State<App>) -> ApiResult<SecretList
     params(SecretName), responses((status = 200, body = SecretChange)))]
 pub(super) async fn set_secret(
     State(app): State<App>,
-    Path(SecretName { name }): Path<SecretName>,
+    PathParams(SecretName { name }): PathParams<SecretName>,
     JsonBody(mut body): JsonBody<Value>,
 ) -> ApiResult<SecretChange> {
     // Parsed by hand: the message of a serde error could contain the value.
@@ -205,7 +205,7 @@ pub(super) async fn set_secret(
     params(SecretName), responses((status = 200, body = SecretChange)))]
 pub(super) async fn delete_secret(
     State(app): State<App>,
-    Path(SecretName { name }): Path<SecretName>,
+    PathParams(SecretName { name }): PathParams<SecretName>,
 ) -> ApiResult<SecretChange> {
     let wanted = name.clone();
     let secret = run_blocking(&app, move |app| app.service.secrets().get(&wanted)).await?;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
 use http::{StatusCode, header};
@@ -22,7 +21,9 @@ use uuid::Uuid;
 use super::merge_patch::merge_patch;
 use super::{ApiResult, App, resolve_server, run_blocking, unknown_server};
 use crate::event_recorder::{LogLine, MAX_LINES};
-use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
+use crate::extract::{
+    JsonBody, MAX_DOCUMENT_BYTES, PathParams, QueryParams, check_integer, check_limit,
+};
 use crate::openapi;
 use crate::problem::Problem;
 use toolrack_platform::ProcessTable;
@@ -116,9 +117,7 @@ impl FromRequestParts<App> for ServerId {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let malformed =
-            |error: PathRejection| Problem::malformed(error.status(), error.body_text());
-        let Path(name) = Path::<String>::from_request_parts(parts, app).await.map_err(malformed)?;
+        let PathParams(name) = PathParams::<String>::from_request_parts(parts, app).await?;
         Ok(Self { id: resolve_server(&app.service, &name)? })
     }
 }
@@ -227,10 +226,10 @@ pub(super) async fn list(State(app): State<App>) -> ApiResult<ServerList> {
     responses((status = 201, body = ServerView)))]
 pub(super) async fn create(
     State(app): State<App>,
-    JsonBody(document): JsonBody<Value>,
+    JsonBody(document): JsonBody<Value, MAX_DOCUMENT_BYTES>,
 ) -> Result<Response, Problem> {
-    let config = McpConfig::from_json(&document)?;
-    let id = run_blocking(&app, move |app| app.service.create(config)).await?;
+    let create = move |app: &super::AppState| app.service.create(McpConfig::from_json(&document)?);
+    let id = run_blocking(&app, create).await?;
     let location = [(header::LOCATION, format!("/api/servers/{id}"))];
     Ok((StatusCode::CREATED, location, Json(load_server(&app, id).await?)).into_response())
 }
@@ -242,9 +241,9 @@ pub(super) async fn create(
     responses((status = 204, description = "The configuration is valid")))]
 pub(super) async fn check(
     State(app): State<App>,
-    JsonBody(document): JsonBody<Value>,
+    JsonBody(document): JsonBody<Value, MAX_DOCUMENT_BYTES>,
 ) -> Result<StatusCode, Problem> {
-    let config = McpConfig::from_json(&document)?;
+    let config = run_blocking(&app, move |_| McpConfig::from_json(&document)).await?;
     let has_same_name = |other: &McpConfig| other.name == config.name && other.id != config.id;
     if app.service.list().iter().any(has_same_name) {
         let message = format!("a server named `{}` already exists", config.name);
@@ -266,7 +265,7 @@ pub(super) async fn get(State(app): State<App>, server: ServerId) -> ApiResult<S
 pub(super) async fn replace(
     State(app): State<App>,
     server: ServerId,
-    JsonBody(document): JsonBody<Value>,
+    JsonBody(document): JsonBody<Value, MAX_DOCUMENT_BYTES>,
 ) -> ApiResult<ServerView> {
     edit_config(&app, server.id, |_current| document).await
 }
@@ -280,7 +279,7 @@ pub(super) async fn replace(
 pub(super) async fn patch(
     State(app): State<App>,
     server: ServerId,
-    JsonBody(patch): JsonBody<Value>,
+    JsonBody(patch): JsonBody<Value, MAX_DOCUMENT_BYTES>,
 ) -> ApiResult<ServerView> {
     if !patch.is_object() {
         return Err(Problem::malformed(

@@ -4,10 +4,11 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolrack_daemon::{ConnectionOptions, Daemon, DaemonOptions};
 
-use crate::fixture::{Client, Fixture, eventually, options, request_unix};
+use crate::fixture::{Client, Fixture, check_problem, eventually, options, request_unix};
 
 const MAX_UNAUTHENTICATED: usize = 16;
 
@@ -124,4 +125,53 @@ async fn authenticated_connection_is_never_replaced() {
     ask();
     drop(others);
     fixture.shutdown(daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_requests_get_a_problem() {
+    let fixture = Fixture::new();
+    let (daemon, client) = start(&fixture).await;
+    let check = async |method: &str, path: &str, body: Option<Value>, status: u16, code: &str| {
+        let response = client.request(method, path, body).await;
+        let found = response.json();
+        assert_eq!((response.status, found["code"].as_str()), (status, Some(code)), "{path:.80}");
+    };
+    let invalid = "VALIDATION_ERROR";
+    for path in ["/api/calls/%ff", "/api/servers/%ff", "/mcp/%ff", "/mcp/server/%ff"] {
+        check("GET", path, None, 400, invalid).await;
+    }
+    check("DELETE", "/api/secrets/%ff", None, 400, invalid).await;
+    check("GET", "/api/nowhere", None, 404, "NOT_FOUND").await;
+    check("DELETE", "/api/servers", None, 405, invalid).await;
+    check("GET", "/api/calls?limit=x", None, 400, invalid).await;
+    check("GET", &format!("/api/calls?server={}", "x".repeat(33_000)), None, 431, invalid).await;
+    let large = json!({ "name": "x".repeat(300_000) });
+    check("POST", "/api/servers/check", Some(large), 413, invalid).await;
+    let code = json!({ "code": "x".repeat(5_000) });
+    check("POST", "/api/login", Some(code), 413, invalid).await;
+    let members: serde_json::Map<String, Value> =
+        (0..10_000).map(|number| (format!("member-{number}"), json!(1))).collect();
+    let response = client.request("POST", "/api/servers/check", Some(members.into())).await;
+    let n_errors = response.json()["errors"].as_array().unwrap().len();
+    assert!(response.status == 422 && n_errors <= 100, "{n_errors}");
+    for name in ["a\u{202e}b", "a\u{200b}b", "a\u{e0041}b", "a\u{1b}[1mb"] {
+        let response =
+            client.request("POST", "/api/servers", Some(fixture.scripted(name, &[]))).await;
+        check_problem(&response, 422, invalid, Some("name"));
+    }
+    fixture.shutdown(daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_home_is_not_written_to() {
+    let fixture = Fixture::new();
+    let (daemon, client) = start(&fixture).await;
+    client.add(&fixture.scripted("one", &[])).await;
+    std::fs::remove_dir_all(fixture.dir.path()).unwrap();
+    let response = client.request("POST", "/api/servers", Some(fixture.scripted("two", &[]))).await;
+    check_problem(&response, 409, "CONFLICT", None);
+    assert!(!fixture.home().config_file().exists());
+    let echo = json!({ "tool": "one_echo", "arguments": { "text": "x" } });
+    client.post("/api/calls", echo).await;
+    daemon.shutdown().await;
 }
