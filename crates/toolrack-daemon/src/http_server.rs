@@ -312,14 +312,12 @@ struct TimedStream<S: AsFd> {
     timer: Pin<Box<Sleep>>,
     is_waiting: bool,
     has_timed_out: bool,
-    /// Whether a read has found nothing.
-    has_looked: bool,
 }
 
 impl<S: AsFd> TimedStream<S> {
     fn new(stream: S, entry: Arc<ConnectionEntry>) -> Self {
         let timer = Box::pin(sleep(entry.table.options.write_timeout));
-        Self { stream, entry, timer, is_waiting: false, has_timed_out: false, has_looked: false }
+        Self { stream, entry, timer, is_waiting: false, has_timed_out: false }
     }
 
     /// Applies the write timeout to the result of a write.
@@ -350,8 +348,7 @@ impl<S: AsyncRead + AsFd + Unpin> AsyncRead for TimedStream<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if result.is_pending() && !self.has_looked {
-            self.has_looked = true;
+        if result.is_pending() {
             self.entry.set_stage(Stage::Idle);
         }
         result
