@@ -350,8 +350,7 @@ impl<S: AsyncRead + AsFd + Unpin> AsyncRead for TimedStream<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if result.is_pending() && !self.has_looked {
-            self.has_looked = true;
+        if result.is_pending() {
             self.entry.set_stage(Stage::Idle);
         }
         result

@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolrack_platform::unix_time_ms;
-use toolrack_service::{ErrorCode, ErrorDetail, LocalService};
+use toolrack_service::{ErrorCode, ErrorDetail, LocalService, McpService as _};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
@@ -292,8 +292,12 @@ fn writes_files(method: &Method, path: &str) -> bool {
 /// Refuses a change of a home that was deleted: a new file would contain this change only, and the servers that run
 /// would be lost.
 fn check_home(app: &AppState, head: &Parts) -> Result<(), Problem> {
-    // The socket is in the home, and only this daemon removes it.
-    if !writes_files(&head.method, head.uri.path()) || app.info.socket.exists() {
+    if !writes_files(&head.method, head.uri.path()) {
+        return Ok(());
+    }
+    // The socket is in the home. The daemon may have restored it, but not the config file.
+    let is_config_lost = !app.info.config.exists() && !app.service.list().is_empty();
+    if app.info.socket.exists() && !is_config_lost {
         return Ok(());
     }
     let message = "the home directory of this daemon was removed or replaced; nothing is changed";
@@ -317,6 +321,7 @@ async fn guard(
         let checked = access_control::check(listener, &head, &app.tokens, &app.keys);
         checked.map_err(Problem::from)
     });
+    let access = access.and_then(|principal| check_home(&app, &head).map(|()| principal));
     if let Some(connection) = head.extensions.get::<Arc<ConnectionEntry>>() {
         connection.set_stage(match &access {
             Ok(Principal::User | Principal::Browser | Principal::Key(_)) => Stage::Authenticated,
