@@ -49,8 +49,9 @@ const ARRIVAL_LIMIT: Duration = Duration::from_secs(20);
 /// the list that is kept another 32 MiB.
 const MAX_PEAK_KIB: u64 = 320 << 10;
 
-/// Memory of the daemon after the abuse, above that of the start. The allocator keeps some of what was freed.
-const MAX_KEPT_KIB: u64 = 48 << 10;
+/// Memory of the daemon after the abuse, above that of the start. The tools of a removed server may stay in three forms
+/// of 32 MiB until the lists are used again.
+const MAX_KEPT_KIB: u64 = 128 << 10;
 
 /// Share of one CPU that the daemon may use during an abuse, and the time that it may use in any case.
 const MAX_CPU_PERCENT: u32 = 130;
