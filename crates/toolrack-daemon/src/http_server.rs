@@ -312,14 +312,12 @@ struct TimedStream<S: AsFd> {
     timer: Pin<Box<Sleep>>,
     is_waiting: bool,
     has_timed_out: bool,
-    /// Whether a read has found nothing.
-    has_looked: bool,
 }
 
 impl<S: AsFd> TimedStream<S> {
     fn new(stream: S, entry: Arc<ConnectionEntry>) -> Self {
         let timer = Box::pin(sleep(entry.table.options.write_timeout));
-        Self { stream, entry, timer, is_waiting: false, has_timed_out: false, has_looked: false }
+        Self { stream, entry, timer, is_waiting: false, has_timed_out: false }
     }
 
     /// Applies the write timeout to the result of a write.

@@ -328,7 +328,6 @@ async fn guard(
             Ok(Principal::Anyone) | Err(_) => Stage::Anonymous,
         });
     }
-    let access = access.and_then(|principal| check_home(&app, &head).map(|()| principal));
     let mut response = match access {
         Err(problem) => problem.into_response(),
         Ok(principal) => {

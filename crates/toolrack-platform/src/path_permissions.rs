@@ -311,18 +311,21 @@ mod tests {
         let (link, file) = (real.join("link"), open.join("below/file"));
         symlink("../open/below/file", &link).unwrap();
         assert_eq!(insecure(&link, PathUse::File), [] as [PathBuf; 0], "the target is missing");
-        fs::write(&file, "").unwrap();
+        fs::File::create(&file).unwrap();
         assert_eq!(insecure(&link, PathUse::File), [] as [PathBuf; 0]);
         chmod(&file, 0o666);
         assert_eq!(insecure(&link, PathUse::File), [real.join("../open/below/file")]);
         chmod(&file, 0o600);
         chmod(&open, 0o777);
         assert_eq!(insecure(&link, PathUse::File), [real.join("../open")]);
-        assert_eq!(insecure(&file, PathUse::File), [open.clone()]);
-        assert_eq!(insecure(&open.join("missing/file"), PathUse::File), [open.clone()]);
+        assert_eq!(insecure(&file, PathUse::File), std::slice::from_ref(&open));
+        assert_eq!(
+            insecure(&open.join("missing/file"), PathUse::File),
+            std::slice::from_ref(&open)
+        );
         chmod(&open, 0o1777);
         assert_eq!(insecure(&file, PathUse::File), [] as [PathBuf; 0]);
-        assert_eq!(insecure(&open, PathUse::Directory), [open.clone()]);
+        assert_eq!(insecure(&open, PathUse::Directory), std::slice::from_ref(&open));
         // A loop ends.
         symlink("loop", real.join("loop")).unwrap();
         assert_eq!(insecure(&real.join("loop"), PathUse::File), [] as [PathBuf; 0]);
@@ -332,7 +335,7 @@ mod tests {
         }
         if geteuid().is_root() {
             chown(&file, Some(4321), Some(4321)).unwrap();
-            assert_eq!(insecure(&file, PathUse::File), [file.clone()]);
+            assert_eq!(insecure(&file, PathUse::File), std::slice::from_ref(&file));
             chown(&file, Some(0), Some(4321)).unwrap();
             chmod(&file, 0o660);
             let found = check_paths(&[(&file, PathUse::File)]);
