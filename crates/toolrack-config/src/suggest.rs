@@ -4,6 +4,8 @@
 const MAX_NAME_BYTES: usize = 128;
 /// Sum of those products for one name: less than a millisecond. With more candidates, only parts of names are found.
 const MAX_WORK: usize = 1 << 16;
+/// Sum of the lengths of the candidates that are looked at. Further ones are not suggested.
+const MAX_SCANNED_BYTES: usize = 1 << 20;
 const MAX_SUGGESTIONS: usize = 3;
 
 /// The candidates most similar to `name`, best first. Case, `-` and `_` do not count.
@@ -18,11 +20,15 @@ pub fn similar_names<'a>(
     // A third of the name may differ, at most three letters.
     let n_chars = name.chars().count();
     let max_distance = (n_chars / 3).clamp(1, 3);
-    let mut work = 0;
+    let (mut work, mut scanned) = (0, 0);
     // Shared by all candidates: a server may have thousands of tools.
     let mut known = String::new();
     let mut similar: Vec<(usize, &str)> = candidates
         .into_iter()
+        .take_while(|candidate| {
+            scanned += candidate.len();
+            scanned <= MAX_SCANNED_BYTES
+        })
         .filter(|candidate| candidate.len() <= MAX_NAME_BYTES)
         .filter_map(|candidate| {
             known.clear();
@@ -97,13 +103,16 @@ mod tests {
     #[test]
     fn work_is_bounded() {
         let long = |n: usize| format!("{n:05}{}", "x".repeat(120));
-        let known: Vec<String> = (0..100_000).map(long).collect();
-        let (last, typo) = (long(99_999), format!("{}y", long(99_999)));
+        let known: Vec<String> = (0..8_000).map(long).collect();
+        let (last, typo) = (long(7_999), format!("{}y", long(7_999)));
         assert_eq!(similar_names(&typo, [last.as_str()]), [last.as_str()]);
         // It comes after more comparisons than are made.
         assert!(similar_names(&typo, known.iter().map(String::as_str)).is_empty());
         // A part needs no comparison.
-        assert_eq!(similar_names("99999", known.iter().map(String::as_str)), [last.as_str()]);
+        assert_eq!(similar_names("07999", known.iter().map(String::as_str)), [last.as_str()]);
+        // The end of a longer list is not looked at.
+        let longer: Vec<String> = (0..9_000).map(long).collect();
+        assert!(similar_names("08999", longer.iter().map(String::as_str)).is_empty());
     }
 
     #[track_caller]

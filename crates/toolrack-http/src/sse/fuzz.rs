@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{MAX_HEAD_BYTES, SseEvent, SseParser};
+use super::{MAX_HEAD_BYTES, MAX_RETRY, SseEvent, SseParser};
 
 /// Larger than any input.
 const NO_LIMIT: usize = 1 << 20;
@@ -75,7 +75,8 @@ fn parse_by_the_text(stream: &[u8]) -> Outcome {
             b"id" if !value.contains(&0) => id_buffer = Some(value.to_vec()),
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
                 let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-                outcome.retry = number.map(Duration::from_millis).or(outcome.retry);
+                let capped = number.map(|number| Duration::from_millis(number).min(MAX_RETRY));
+                outcome.retry = capped.or(outcome.retry);
             }
             _ => {}
         }

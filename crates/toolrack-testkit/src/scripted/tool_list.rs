@@ -30,7 +30,7 @@ const OWN: &[(&str, &str, &str)] = &[
     ("log", "Sends `count` log messages", "level:string text:string count:integer"),
     (
         "ask",
-        "Asks the client for ping, roots, sampling, elicitation, a page (url, url_error) or state, and returns its answer",
+        "Asks the client for ping, roots, sampling, elicitation or state, and returns its answer",
         "kind:string rounds:integer force:boolean url:string count:integer",
     ),
     (
