@@ -6,6 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
 use proptest::prelude::*;
@@ -15,8 +16,11 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 /// Name and function of a fuzz target.
 pub type FuzzTarget = (&'static str, fn(&[u8]));
 
-/// Mutated inputs of one target. All targets of the workspace together take some seconds.
+/// Mutated inputs of one round.
 const N_MUTATED: u32 = 256;
+
+/// Rounds of one target go on for so long: with the two dozen targets of the workspace, about a minute of fuzzing.
+const SMOKE_TIME: Duration = Duration::from_millis(2500);
 
 /// Each step of shrinking prints a panic.
 const MAX_SHRINK_STEPS: u32 = 100;
@@ -25,6 +29,7 @@ const MAX_SHRINK_STEPS: u32 = 100;
 const MAX_RUN_BYTES: usize = 16;
 
 /// Runs every target with the files of its corpus, then with mutations of them.
+#[expect(clippy::disallowed_methods, reason = "fuzzing takes real time")]
 pub fn check_targets(targets: &[FuzzTarget]) {
     for (name, target) in targets {
         let corpus = read_corpus(name);
@@ -32,7 +37,11 @@ pub fn check_targets(targets: &[FuzzTarget]) {
             let outcome = catch_unwind(AssertUnwindSafe(|| target(bytes)));
             assert!(outcome.is_ok(), "fuzz target {name} fails with {}", path.display());
         }
-        check_mutations(name, *target, corpus.into_iter().map(|(_, bytes)| bytes).collect());
+        let corpus: Vec<Vec<u8>> = corpus.into_iter().map(|(_, bytes)| bytes).collect();
+        let started = Instant::now();
+        while started.elapsed() < SMOKE_TIME {
+            check_mutations(name, *target, corpus.clone());
+        }
     }
 }
 
