@@ -138,6 +138,8 @@ const BY_PROCESS: &[&str] = &[
     "call=stopread+hang",
     "tree=3; ignore=term,eof",
     "start=prompt",
+    "start=escape(3,untagged); {when}=stopparent",
+    "start=escape(3); {when}=stopparent; ignore=term,eof",
 ];
 
 /// Abuses by an HTTP response, at all requests or after the handshake.

@@ -92,13 +92,13 @@ impl ApiResponse {
 }
 
 /// Sends a request on a connection of its own, with further header lines, and reads the response without keeping it,
-/// until its end or the limit.
+/// until its end or the limit. Returns the status.
 pub(crate) fn discard_response(
     socket: &Path,
     (method, path, headers): (&str, &str, &str),
     body: &str,
     limit: Duration,
-) -> io::Result<()> {
+) -> io::Result<u16> {
     let deadline = now() + limit;
     let mut stream = UnixStream::connect(socket)?;
     stream.set_write_timeout(Some(limit))?;
@@ -109,16 +109,24 @@ pub(crate) fn discard_response(
     );
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())?;
-    let mut buffer = vec![0; 256 << 10];
+    let mut stream = BufReader::with_capacity(256 << 10, stream);
+    let mut status_line = String::new();
     loop {
         let left = deadline.saturating_duration_since(now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
-        if stream.read(&mut buffer)? == 0 {
-            return Ok(());
+        stream.get_ref().set_read_timeout(Some(left))?;
+        if status_line.is_empty() {
+            stream.by_ref().take(HEAD_BYTES).read_line(&mut status_line)?;
+            continue;
         }
+        let n_bytes = stream.fill_buf()?.len();
+        if n_bytes == 0 {
+            let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
+            return status.ok_or(io::ErrorKind::InvalidData.into());
+        }
+        stream.consume(n_bytes);
     }
 }
 

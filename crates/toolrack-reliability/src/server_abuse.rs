@@ -57,7 +57,13 @@ const MAX_KEPT_KIB: u64 = 128 << 10;
 const MAX_CPU_PERCENT: u32 = 130;
 const FREE_CPU: Duration = Duration::from_secs(1);
 
-/// Descriptors that may be open after the abuse, above those before.
+/// Share of one CPU that the daemon may use after the removal, above that before the abuses: a task that spins would
+/// use all of one.
+const MAX_IDLE_CPU_PERCENT: u32 = 30;
+const IDLE_WINDOW: Duration = Duration::from_millis(600);
+
+/// Descriptors that may be open during and after the abuse, above those before.
+const MAX_OPEN_DESCRIPTORS: usize = 64;
 const MAX_DESCRIPTORS: usize = 8;
 
 /// Growth of the home by one abuse: a server's log, its cached tools, and the history of the calls.
@@ -66,15 +72,18 @@ const MAX_DISK_BYTES: u64 = 24 << 20;
 /// Size of the logs of both servers: 256 KiB each, and what is appended at once.
 const MAX_LOG_BYTES: u64 = 1 << 20;
 
-/// The slowest calls to the healthy server may take this long, or this many times as long as without the hostile one.
+/// 99 of 100 calls to the healthy server may take this long, or this many times as long as without the hostile one.
 const MAX_P99: Duration = Duration::from_millis(500);
 const MAX_P99_RATIO: u32 = 4;
+
+/// No call to the healthy server may take longer. A daemon that freezes once for seconds has a good p99.
+const MAX_CALL: Duration = Duration::from_secs(3);
 
 /// Plays of an abuse during which the healthy server is slow: the machine may be busy with something else.
 const MAX_PLAYS: u32 = 3;
 
 /// Concurrent callers of the healthy server, and the pause of each between two calls.
-const N_CALLERS: u64 = 2;
+const N_CALLERS: usize = 2;
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// Pause between two requests about the hostile server.
@@ -95,8 +104,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// Processes left behind exit by themselves after this time.
 const LIFETIME: &str = "60s";
 
-/// Length of a tool name that no server has.
+/// Length of tool names that no server has: one word, and one in which every byte could end a server's name.
 const UNKNOWN_NAME_BYTES: usize = 4_000;
+const UNKNOWN_PATH_BYTES: usize = 256 << 10;
+
+/// Share of the abuses about which the gateway must answer a request with success. Others break their own server.
+const MIN_ANSWERED_PERCENT: usize = 25;
 
 /// Requests to the gateway: method, name header and parameters.
 const GATEWAY_REQUESTS: [(&str, &str, &str); 6] = [
@@ -115,9 +128,14 @@ struct Measured {
     kept_kib: u64,
     cpu: Duration,
     took: Duration,
+    idle_cpu_percent: u32,
+    n_descriptors_open: usize,
     n_descriptors_left: usize,
     disk_bytes: u64,
     p99: Duration,
+    longest: Duration,
+    /// Requests to the gateway about the hostile server that were answered with success.
+    n_answered: u64,
     failures: Vec<String>,
     left: Vec<String>,
 }
@@ -127,7 +145,15 @@ struct Measured {
 struct Baseline {
     rss_kib: u64,
     n_descriptors: usize,
+    idle_cpu_percent: u32,
     p99: Duration,
+}
+
+/// The most that was seen while the hostile server was connected.
+#[derive(Debug, Default, Clone, Copy)]
+struct Most {
+    n_descriptors: usize,
+    disk_bytes: u64,
 }
 
 /// Calls to the healthy server since they were last taken.
@@ -135,6 +161,15 @@ struct Baseline {
 struct Neighbor {
     times: Vec<Duration>,
     failures: Vec<String>,
+    /// Calls that each caller has ended. The counts go on when the rest is taken.
+    n_calls: [u64; N_CALLERS],
+}
+
+impl Neighbor {
+    fn take(&mut self) -> Self {
+        let n_calls = self.n_calls;
+        mem::replace(self, Self { n_calls, ..Self::default() })
+    }
 }
 
 /// The daemon under test and what is beside it.
@@ -178,7 +213,7 @@ pub(crate) fn run(
         }
         run.findings.fail_leftovers(seeds.first(), "left at the end", &daemon_home.marker);
     }
-    report(&mut run.findings, &run.measured);
+    report(&mut run.findings, &run.measured, seeds.first());
     Ok(run.findings)
 }
 
@@ -209,8 +244,9 @@ impl Run {
         daemon.wait_connected(1, START_LIMIT)?;
         let (neighbor, stop) = (Mutex::new(Neighbor::default()), AtomicBool::new(false));
         thread::scope(|scope| {
-            for _ in 0..N_CALLERS {
-                scope.spawn(|| call_neighbor(&daemon, &neighbor, &stop));
+            for index in 0..N_CALLERS {
+                let (daemon, neighbor, stop) = (&daemon, &neighbor, &stop);
+                scope.spawn(move || call_neighbor(daemon, neighbor, index, stop));
             }
             let scene = Scene::new(subreaper, &daemon, daemon_home, &neighbor);
             let played = scene.and_then(|scene| self.play_all(&scene, abuses));
@@ -255,12 +291,13 @@ impl<'a> Scene<'a> {
     ) -> Result<Self, String> {
         // Caches and connections warm up first.
         thread::sleep(WINDOW);
-        mem::take(&mut *neighbor.lock());
+        neighbor.lock().take();
         thread::sleep(WINDOW);
         let baseline = Baseline {
             rss_kib: memory(daemon, "VmRSS")?,
             n_descriptors: descriptors(daemon)?,
-            p99: percentile(&mem::take(&mut *neighbor.lock()).times, 99),
+            idle_cpu_percent: idle_cpu_percent(daemon)?,
+            p99: percentile(&neighbor.lock().take().times, 99),
         };
         let home = daemon_home.home();
         let logs = home.logs_dir();
@@ -289,7 +326,7 @@ impl<'a> Scene<'a> {
         let disk_before = disk_usage(home);
         let cpu = || cpu_time(pid).ok_or("the daemon is gone");
         let (started_at, cpu_before) = (now(), cpu()?);
-        mem::take(&mut *neighbor.lock());
+        neighbor.lock().take();
         reset_peak_memory(pid).map_err(|error| format!("cannot reset the peak: {error}"))?;
 
         let server = match abuse.connection {
@@ -306,12 +343,14 @@ impl<'a> Scene<'a> {
         // A drawn abuse may break the server in any way; a fixed one that does not arrive tests nothing.
         let arrival = if abuse.is_fixed { self.wait_for_lists() } else { Ok(()) };
         let deadline = now() + WINDOW;
-        thread::scope(|scope| {
+        let (most, n_answered) = thread::scope(|scope| {
             for round in 0..2 {
                 scope.spawn(move || call_hostile(daemon.socket(), round, deadline));
             }
             scope.spawn(|| read_hostile(daemon.socket(), deadline));
-            scope.spawn(|| list_hostile(daemon.socket(), deadline));
+            let lists = scope.spawn(|| list_hostile(daemon.socket(), deadline));
+            let most = self.watch_until(deadline);
+            (most, lists.join().unwrap_or_default())
         });
         let log_problem = self.check_log(&added).err();
         let removal = now();
@@ -322,7 +361,11 @@ impl<'a> Scene<'a> {
         let took = started_at.elapsed();
         let peak_kib = memory(daemon, "VmHWM")?;
         let cpu = cpu()?.saturating_sub(cpu_before);
-        let Neighbor { times, mut failures } = mem::take(&mut *neighbor.lock());
+        let (kept_kib, n_descriptors_left) = self.settle(&marker)?;
+        let idle_cpu_percent = idle_cpu_percent(daemon)?;
+        // Calls that began during the abuse count with their whole time.
+        self.wait_for_neighbor();
+        let Neighbor { times, mut failures, .. } = neighbor.lock().take();
         failures.extend(log_problem);
         failures.extend(arrival.err());
         if let Err(error) = removed {
@@ -331,16 +374,19 @@ impl<'a> Scene<'a> {
         if times.is_empty() {
             failures.push("no call to the healthy server has ended".to_owned());
         }
-        let (kept_kib, n_descriptors_left) = self.settle(&marker)?;
         let left = marker.kill_survivors();
         Ok(Measured {
             peak_kib,
             kept_kib,
             cpu,
             took,
+            idle_cpu_percent: idle_cpu_percent.saturating_sub(self.baseline.idle_cpu_percent),
+            n_descriptors_open: most.n_descriptors.saturating_sub(self.baseline.n_descriptors),
             n_descriptors_left,
-            disk_bytes: disk_usage(home).saturating_sub(disk_before),
+            disk_bytes: most.disk_bytes.max(disk_usage(home)).saturating_sub(disk_before),
             p99: percentile(&times, 99),
+            longest: times.iter().max().copied().unwrap_or_default(),
+            n_answered,
             failures,
             left: left.into_iter().map(|process| process.command_line).collect(),
         })
@@ -365,10 +411,37 @@ impl<'a> Scene<'a> {
             let (headers, body) = gateway_request(method, name, params);
             let request = ("POST", "/mcp/server/hostile", headers.as_str());
             let limit = deadline.saturating_duration_since(now());
-            discard_response(self.daemon.socket(), request, &body, limit)
-                .map_err(|error| format!("the abuse did not arrive: {method}: {error}"))?;
+            match discard_response(self.daemon.socket(), request, &body, limit) {
+                Ok(200) => {}
+                Ok(status) => return Err(format!("{method}: status {status} instead of the list")),
+                Err(error) => return Err(format!("the abuse did not arrive: {method}: {error}")),
+            }
         }
         Ok(())
+    }
+
+    /// Looks at descriptors and disk until the deadline.
+    fn watch_until(&self, deadline: Instant) -> Most {
+        let mut most = Most::default();
+        while now() < deadline {
+            let n_descriptors = descriptors(self.daemon).unwrap_or_default();
+            most.n_descriptors = most.n_descriptors.max(n_descriptors);
+            most.disk_bytes = most.disk_bytes.max(disk_usage(&self.home));
+            thread::sleep(SETTLE_INTERVAL);
+        }
+        most
+    }
+
+    /// Waits until every caller of the healthy server has ended a call, or the limit.
+    fn wait_for_neighbor(&self) {
+        let n_calls = || self.neighbor.lock().n_calls;
+        let (before, deadline) = (n_calls(), now() + REMOVE_LIMIT);
+        let is_done = |after: [u64; N_CALLERS]| {
+            before.iter().zip(after).all(|(before, after)| after > *before)
+        };
+        while !is_done(n_calls()) && now() < deadline {
+            thread::sleep(PAUSE);
+        }
     }
 
     /// The log of the hostile server is bounded and can be read.
@@ -432,6 +505,15 @@ fn judge(baseline: Baseline, measured: &Measured) -> Vec<Problem> {
     if *cpu > FREE_CPU + *took * MAX_CPU_PERCENT / 100 {
         add(format!("the daemon used {cpu:?} of CPU time in {took:?}"));
     }
+    if measured.idle_cpu_percent > MAX_IDLE_CPU_PERCENT {
+        add(format!("the daemon uses {} % of a CPU after the removal", measured.idle_cpu_percent));
+    }
+    if measured.longest > MAX_CALL {
+        add(format!("a call to the healthy server took {:?}", measured.longest));
+    }
+    if measured.n_descriptors_open > MAX_OPEN_DESCRIPTORS {
+        add(format!("{} more descriptors were open", measured.n_descriptors_open));
+    }
     if measured.n_descriptors_left > MAX_DESCRIPTORS {
         add(format!("{} more descriptors are open", measured.n_descriptors_left));
     }
@@ -458,20 +540,26 @@ impl Measured {
     fn line(&self) -> String {
         let Self { peak_kib, kept_kib, cpu, took, p99, disk_bytes, .. } = self;
         format!(
-            "peak {peak_kib} KiB, kept {kept_kib} KiB, CPU {cpu:?} in {took:?}, p99 {p99:?}, \
-             disk {disk_bytes}, descriptors {}",
-            self.n_descriptors_left
+            "peak {peak_kib} KiB, kept {kept_kib} KiB, CPU {cpu:?} in {took:?}, then {} %, p99 {p99:?}, \
+             longest {:?}, disk {disk_bytes}, descriptors {} and then {}, answered {}",
+            self.idle_cpu_percent,
+            self.longest,
+            self.n_descriptors_open,
+            self.n_descriptors_left,
+            self.n_answered,
         )
     }
 }
 
-fn report(findings: &mut Findings, all: &[Measured]) {
+fn report(findings: &mut Findings, all: &[Measured], seed: u64) {
     let most = |value: fn(&Measured) -> u64| all.iter().map(value).max().unwrap_or_default();
     findings.count("played", all.len() as u64);
     findings.count("peak_max_kib", most(|measured| measured.peak_kib));
     findings.count("kept_max_kib", most(|measured| measured.kept_kib));
     findings.count("disk_max_bytes", most(|measured| measured.disk_bytes));
-    findings.count("descriptors_max", most(|measured| measured.n_descriptors_left as u64));
+    findings.count("descriptors_max", most(|measured| measured.n_descriptors_open as u64));
+    findings.count("descriptors_left_max", most(|measured| measured.n_descriptors_left as u64));
+    findings.count("idle_cpu_max_percent", most(|measured| measured.idle_cpu_percent.into()));
     let percent = |measured: &Measured| {
         let took = measured.took.as_millis().max(1);
         u64::try_from(measured.cpu.as_millis() * 100 / took).unwrap_or(u64::MAX)
@@ -480,10 +568,25 @@ fn report(findings: &mut Findings, all: &[Measured]) {
     let slowest: Vec<Duration> = all.iter().map(|measured| measured.p99).collect();
     findings.measure("neighbor_p99_median_ms", millis(percentile(&slowest, 50)));
     findings.measure("neighbor_p99_max_ms", millis(percentile(&slowest, 100)));
+    let longest = all.iter().map(|measured| measured.longest).max().unwrap_or_default();
+    findings.measure("neighbor_longest_ms", millis(longest));
+    let n_answered = all.iter().filter(|measured| measured.n_answered > 0).count();
+    findings.count("abuses_answered", n_answered as u64);
+    // A replay plays one.
+    if all.len() > 1 && n_answered * 100 < all.len() * MIN_ANSWERED_PERCENT {
+        let what =
+            format!("the gateway answered requests about {n_answered} of {} abuses", all.len());
+        findings.fail(seed, what);
+    }
 }
 
 /// Calls the healthy server until `stop`.
-fn call_neighbor(daemon: &RunningDaemon<'_>, neighbor: &Mutex<Neighbor>, stop: &AtomicBool) {
+fn call_neighbor(
+    daemon: &RunningDaemon<'_>,
+    neighbor: &Mutex<Neighbor>,
+    index: usize,
+    stop: &AtomicBool,
+) {
     let Ok(mut client) = daemon.client() else {
         return neighbor.lock().failures.push("cannot connect".to_owned());
     };
@@ -494,6 +597,9 @@ fn call_neighbor(daemon: &RunningDaemon<'_>, neighbor: &Mutex<Neighbor>, stop: &
         let called = called.and_then(ApiResponse::success_body);
         let mut neighbor = neighbor.lock();
         neighbor.times.push(took);
+        if let Some(n_calls) = neighbor.n_calls.get_mut(index) {
+            *n_calls += 1;
+        }
         if let Err(error) = called {
             neighbor.failures.push(error.to_string());
             drop(neighbor);
@@ -514,12 +620,14 @@ fn call_hostile(socket: &Path, round: usize, deadline: Instant) {
     let calls = [
         ("echo".to_owned(), json!({ "text": "x" })),
         ("n".repeat(UNKNOWN_NAME_BYTES), json!({})),
+        (".".repeat(UNKNOWN_PATH_BYTES), json!({})),
         ("ask".to_owned(), endless),
         ("echo".to_owned(), json!({ "text": "x".repeat(1 << 20) })),
     ];
     for (tool, arguments) in calls.iter().cycle().skip(2 * round) {
         let call = json!({ "server": HOSTILE, "tool": tool, "arguments": arguments });
-        if !request_until(socket, ("POST", "/api/calls", ""), &call.to_string(), deadline) {
+        if request_until(socket, ("POST", "/api/calls", ""), &call.to_string(), deadline).is_none()
+        {
             return;
         }
     }
@@ -535,21 +643,24 @@ fn read_hostile(socket: &Path, deadline: Instant) {
         "/metrics",
     ];
     for path in paths.into_iter().cycle() {
-        if !request_until(socket, ("GET", path, ""), "", deadline) {
+        if request_until(socket, ("GET", path, ""), "", deadline).is_none() {
             return;
         }
     }
 }
 
-/// Sends requests of a modern client to the gateway until the deadline.
-fn list_hostile(socket: &Path, deadline: Instant) {
+/// Sends requests of a modern client to the gateway until the deadline. Returns how many were answered with success.
+fn list_hostile(socket: &Path, deadline: Instant) -> u64 {
+    let mut n_answered = 0;
     for (method, name, params) in GATEWAY_REQUESTS.into_iter().cycle() {
         let (headers, body) = gateway_request(method, name, params);
         let request = ("POST", "/mcp/server/hostile", headers.as_str());
-        if !request_until(socket, request, &body, deadline) {
-            return;
+        match request_until(socket, request, &body, deadline) {
+            None => break,
+            Some(status) => n_answered += u64::from(status == 200),
         }
     }
+    n_answered
 }
 
 /// Header lines and body of a request of a modern client.
@@ -571,21 +682,21 @@ fn gateway_request(method: &str, name: &str, params: &str) -> (String, String) {
     (headers, body.to_string())
 }
 
-/// Sends a request and discards the response. Returns whether there is time for another one.
+/// Sends a request and discards the response. Returns its status, 0 if there is none, or `None` after the deadline.
 fn request_until(
     socket: &Path,
     (method, path, headers): (&str, &str, &str),
     body: &str,
     deadline: Instant,
-) -> bool {
+) -> Option<u16> {
     let left = deadline.saturating_duration_since(now());
     if left.is_zero() {
-        return false;
+        return None;
     }
     // The request may fail in any way.
-    discard_response(socket, (method, path, headers), body, left).unwrap_or_default();
+    let status = discard_response(socket, (method, path, headers), body, left).unwrap_or_default();
     thread::sleep(REQUEST_PAUSE.min(left));
-    true
+    Some(status)
 }
 
 /// A hostile HTTP server, which ends with its input.
@@ -645,6 +756,15 @@ fn descriptors(daemon: &RunningDaemon<'_>) -> Result<usize, String> {
     open_fds(daemon.process.handle.pid).map_err(|error| format!("the daemon is gone: {error}"))
 }
 
+/// Share of one CPU that the daemon uses while only the healthy server is called.
+fn idle_cpu_percent(daemon: &RunningDaemon<'_>) -> Result<u32, String> {
+    let cpu = || cpu_time(daemon.process.handle.pid).ok_or("the daemon is gone");
+    let (started_at, before) = (now(), cpu()?);
+    thread::sleep(IDLE_WINDOW);
+    let used = cpu()?.saturating_sub(before).as_millis() * 100;
+    Ok(u32::try_from(used / started_at.elapsed().as_millis().max(1)).unwrap_or(u32::MAX))
+}
+
 /// Bytes of all files below a directory. Files that vanish meanwhile count as empty.
 fn disk_usage(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
@@ -660,8 +780,12 @@ fn disk_usage(dir: &Path) -> u64 {
 mod tests {
     use super::*;
 
-    const BASELINE: Baseline =
-        Baseline { rss_kib: 20_000, n_descriptors: 30, p99: Duration::from_millis(10) };
+    const BASELINE: Baseline = Baseline {
+        rss_kib: 20_000,
+        n_descriptors: 30,
+        idle_cpu_percent: 10,
+        p99: Duration::from_millis(10),
+    };
 
     fn fine() -> Measured {
         Measured {
@@ -669,9 +793,12 @@ mod tests {
             kept_kib: MAX_KEPT_KIB,
             cpu: FREE_CPU,
             took: Duration::from_secs(2),
+            idle_cpu_percent: MAX_IDLE_CPU_PERCENT,
+            n_descriptors_open: MAX_OPEN_DESCRIPTORS,
             n_descriptors_left: MAX_DESCRIPTORS,
             disk_bytes: MAX_DISK_BYTES,
             p99: MAX_P99,
+            longest: MAX_CALL,
             ..Measured::default()
         }
     }
@@ -683,6 +810,10 @@ mod tests {
             Measured { peak_kib: MAX_PEAK_KIB + 1, ..fine() },
             Measured { kept_kib: MAX_KEPT_KIB + 1, ..fine() },
             Measured { cpu: Duration::from_secs(4), ..fine() },
+            Measured { idle_cpu_percent: MAX_IDLE_CPU_PERCENT + 1, ..fine() },
+            // One call in hundreds.
+            Measured { longest: MAX_CALL * 2, p99: Duration::ZERO, ..fine() },
+            Measured { n_descriptors_open: MAX_OPEN_DESCRIPTORS + 1, ..fine() },
             Measured { n_descriptors_left: MAX_DESCRIPTORS + 1, ..fine() },
             Measured { disk_bytes: MAX_DISK_BYTES + 1, ..fine() },
             Measured { left: vec!["sleep".to_owned()], ..fine() },
