@@ -41,7 +41,7 @@ use crate::encode::{
 };
 use crate::error_mapping;
 use crate::gateway::{Shared, Upstream, no_owner, resource_not_found};
-use crate::params::{Params, RAW_META_KEY, Reference};
+use crate::params::{Params, RAW_META_KEY, Reference, check_name};
 use crate::question::{
     InputRequired, InputReview, Review, declined, is_question, refused_url_error, review,
     review_url_error,
@@ -289,7 +289,7 @@ impl Call {
                 let chosen = params.context.as_ref().map(|context| context.arguments.clone());
                 text_arguments = chosen.unwrap_or_default();
                 let (server, name) = match reference {
-                    Reference::Prompt { name } => shared.resolve_prompt(name).await?,
+                    Reference::Prompt { name } => shared.resolve_prompt(check_name(name)?).await?,
                     Reference::Resource { uri } => {
                         (shared.first_resource_server(uri).await?, uri.clone())
                     }
