@@ -180,10 +180,10 @@ impl InputRequired {
     /// Reads a result, of which `shown` is the form without hidden text. `None` if no client can take it for
     /// `input_required`.
     pub(crate) fn read(raw: &RawJson, shown: &RawJson) -> Result<Option<Self>, InputProblem> {
-        let result_type = match may_have_type(shown.as_bytes()) {
-            true => ResultType::read(shown.as_bytes()),
-            false => ResultType::Complete,
-        };
+        if !may_have_type(shown.as_bytes()) {
+            return Ok(None);
+        }
+        let result_type = ResultType::read(shown.as_bytes());
         if matches!(result_type, ResultType::Complete | ResultType::Task) {
             return Ok(None);
         }

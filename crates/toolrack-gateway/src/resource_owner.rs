@@ -165,10 +165,9 @@ fn claimed_folder<'a>(prefix: &'a str, scheme: &str) -> Option<&'a str> {
         Some(authority) => authority.split_once('/')?,
         None => ("", path),
     };
-    let is_narrow = match scheme.eq_ignore_ascii_case("file") {
-        true => path.split('/').filter(|segment| !segment.is_empty()).count() >= 2,
-        false => !host.is_empty(),
-    };
+    let n_folders = path.split('/').filter(|segment| !segment.is_empty()).count();
+    let is_file = scheme.eq_ignore_ascii_case("file");
+    let is_narrow = if is_file { n_folders >= 2 } else { !host.is_empty() };
     is_narrow.then_some(folder)
 }
 

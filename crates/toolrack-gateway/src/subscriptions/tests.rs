@@ -41,7 +41,8 @@ async fn received(granted: SubscriptionFilter) -> Vec<String> {
     for subscriber in subscribers.to_vec() {
         subscriber.list_changed(ListKind::Tools);
         subscriber.list_changed(ListKind::Prompts);
-        subscriber.resource_updated("a:/b/c");
+        // The server adds hidden text to the URI that the client knows.
+        subscriber.resource_updated("a:/b/\u{202e}c\u{200b}");
         subscriber.resource_updated("x:");
     }
     queue.finish();
