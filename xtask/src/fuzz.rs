@@ -40,7 +40,7 @@ const PROGRAMS: [(&str, &[&str]); 10] = [
     ("config", &["config", "interpolate", "duration"]),
     ("service", &["toml_edit"]),
     ("mcp", &["list_page", "call_result"]),
-    ("gateway", &["gateway_request"]),
+    ("gateway", &["gateway_request", "question"]),
     ("daemon", &["merge_patch"]),
     ("cli", &["call_expression", "tool_arguments"]),
 ];

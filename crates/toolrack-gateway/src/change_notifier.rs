@@ -96,13 +96,13 @@ fn handle_event(
         }
         // A removed server sends no other event.
         ManagerEvent::ConfigApplied { plan } => {
-            let removed = plan.disconnect.iter().filter(|server| shared.scope.contains(server));
-            let lost = removed.flat_map(|server| {
+            let mut lost = Vec::new();
+            for server in plan.disconnect.iter().filter(|server| shared.scope.contains(server)) {
                 shared.forget_lists(server);
-                let lists = offered.remove(server.as_str()).unwrap_or_default();
-                lists.into_iter().chain([ListKind::Tools])
-            });
-            lost.collect()
+                lost.extend(offered.remove(server.as_str()).unwrap_or_default());
+                lost.push(ListKind::Tools);
+            }
+            lost
         }
         ManagerEvent::ServerEvent { server, event: Event::SubscriptionEnded { uris } } => {
             // No check of the scope: a server outside of it has no subscriptions to renew.

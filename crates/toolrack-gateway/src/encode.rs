@@ -81,8 +81,11 @@ pub(crate) fn error_without_hidden_text(error: JsonRpcError) -> JsonRpcError {
     };
     let stripped =
         error.data.as_ref().and_then(|data| strip_hidden_json(data.to_string().as_bytes()));
-    let stripped = stripped.and_then(|json| serde_json::from_slice(&json).ok());
-    JsonRpcError { message, data: stripped.or(error.data), ..error }
+    let data = match stripped {
+        Some(json) => serde_json::from_slice(&json).ok(),
+        None => error.data,
+    };
+    JsonRpcError { message, data, ..error }
 }
 
 /// Response of a client, as it goes to the server.

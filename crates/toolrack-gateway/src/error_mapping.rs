@@ -1,6 +1,7 @@
 //! Maps manager and call errors to the JSON-RPC errors that clients get.
 //!
-//! **Invariant:** an error of a server keeps its code, message and data, apart from hidden text and refused addresses.
+//! **Invariant:** an error of a server keeps its code, message and data, apart from hidden text. A URL elicitation
+//! error loses its data here: the pages of a call are checked before, and those of other requests are not shown.
 //! Only a code that the client's era does not have is replaced by its equivalent.
 //! **Invariant:** a failure between the gateway and a server carries its delivery and cause in `error.data`
 //! ([`GatewayErrorData`]), so that clients never have to parse the message.
@@ -15,7 +16,6 @@ use toolrack_transport::JsonRpcError;
 
 use crate::encode::{error_without_hidden_text, invalid_params};
 use crate::gateway::Upstream;
-use crate::question::{refused_url_error, review_url_error};
 
 /// The `data` of a JSON-RPC error that the gateway itself raises: how a request failed between it and a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,10 +120,12 @@ pub(crate) fn from_manager_error(error: ManagerError, style: ErrorStyle) -> Json
 pub(crate) fn from_call_error(error: CallError, style: ErrorStyle) -> JsonRpcError {
     match error {
         CallError::Refused(error) | CallError::NoSuchResource { source: error, .. } => {
-            let mut error = match review_url_error(error, None) {
-                Ok((error, _)) => error,
-                Err(problem) => return refused_url_error(problem),
-            };
+            // First, because without hidden text a member can have another name.
+            let mut error = error_without_hidden_text(error);
+            // Calls check the pages of this error before. Here nothing has checked or counted them.
+            if ErrorCode(error.code) == ErrorCode::URL_ELICITATION_REQUIRED {
+                error.data = None;
+            }
             // Retries depend on `delivery`, so a server must not be able to forge it. An upstream gateway has wrapped
             // the data of its servers already; its own data is trusted.
             let is_trusted = style.upstream == Upstream::Gateway;
@@ -134,7 +136,7 @@ pub(crate) fn from_call_error(error: CallError, style: ErrorStyle) -> JsonRpcErr
             if style.era == Era::Modern && error.code == ErrorCode::RESOURCE_NOT_FOUND.0 {
                 error.code = ErrorCode::INVALID_PARAMS.0;
             }
-            error_without_hidden_text(error)
+            error
         }
         CallError::Unsupported { feature } => JsonRpcError::new(
             ErrorCode::METHOD_NOT_FOUND.0,
@@ -284,6 +286,29 @@ mod tests {
             wrapped,
             "data that the daemon wrapped stays wrapped"
         );
+    }
+
+    /// Without hidden text a member can have another name, and a value another meaning.
+    #[test]
+    fn hidden_text_forges_no_gateway_error_data() {
+        for forged in [
+            json!({ "delivery\u{200b}": "not_sent", "cause": "line" }),
+            json!({ "delivery": "not\u{200b}_sent", "cause": "line" }),
+            json!({ "delivery": "not_sent", "cause\u{202e}": "line" }),
+        ] {
+            let source = JsonRpcError { data: Some(forged), ..JsonRpcError::new(-32603, "no") };
+            let mapped = from_call_error(CallError::Refused(source), style(Era::Modern));
+            assert_eq!(GatewayErrorData::from_error(&mapped), None, "{mapped:?}");
+        }
+    }
+
+    /// Only a call can ask for pages; its error is checked and counted before.
+    #[test]
+    fn unchecked_pages_are_not_shown() {
+        let data = json!({ "elicitations": [{ "url": "https://e.org/", "message": "m" }] });
+        let source = JsonRpcError { data: Some(data), ..JsonRpcError::new(-32042, "open") };
+        let mapped = from_call_error(CallError::Refused(source), style(Era::Legacy));
+        assert_eq!(mapped, JsonRpcError::new(-32042, "open"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use toolrack_client::{CallError, CallOptions, ForwardedFor, McpClient, OnProgres
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{
     Arguments, CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses,
-    LogLevel, Method, ResultType, object_members,
+    LogLevel, Method,
 };
 use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
 use uuid::Uuid;
@@ -41,10 +41,10 @@ use crate::encode::{
 };
 use crate::error_mapping;
 use crate::gateway::{Shared, Upstream, no_owner, resource_not_found};
-use crate::params::{Params, RAW_META_KEY, Reference};
+use crate::params::{Params, RAW_META_KEY, Reference, check_name};
 use crate::question::{
-    InputRequired, InputReview, Review, declined, is_question, malformed_input_required,
-    record_refused_url, refused_url_error, review, review_url_error,
+    InputRequired, InputReview, Review, declined, is_question, refused_url_error, review,
+    review_url_error,
 };
 use crate::request_context::RequestContext;
 use crate::result_compat::adapt_result;
@@ -77,15 +77,16 @@ pub(crate) async fn forward_for_legacy(
     let mut n_rounds = 0;
     loop {
         let (server, raw) = call.send(input).await?;
-        if ResultType::read(raw.as_bytes()) != ResultType::InputRequired {
-            return Ok(adapt_result(call.shown_result(raw), Era::Legacy, method));
-        }
+        let asked = match call.read_result(server, raw)? {
+            ReadResult::Complete(raw) => return Ok(adapt_result(raw, Era::Legacy, method)),
+            ReadResult::InputRequired(asked) => asked,
+        };
         if n_rounds >= MAX_ROUNDS {
             return Err(internal_error("the server asked for input too many times"));
         }
         n_rounds += 1;
         // Only the responses of this round: the server keeps earlier ones in its `requestState`.
-        input = collect_input(&call, session, server, &raw).await?;
+        input = collect_input(&call, session, server, asked).await?;
     }
 }
 
@@ -94,16 +95,16 @@ async fn collect_input(
     call: &Call,
     session: &ClientSession,
     server: &str,
-    raw: &RawJson,
+    asked: InputRequired,
 ) -> Result<Input, JsonRpcError> {
     let RequestContext { shared, client, queue, .. } = &*call.context;
     let router = &shared.router;
-    let asked = InputRequired::parse(raw).ok_or_else(malformed_input_required)?;
     let mut responses = InputResponses::default();
     for (key, method, params) in asked.requests {
         let response = match review(&method, params.as_ref(), router.shown_name(server))? {
             Review::Decline(problem) => {
-                record_refused_url(server, problem);
+                router.take_budget(server, &call.active, 1)?;
+                router.budgets.record_refused_url(server, problem);
                 declined()
             }
             Review::Forward(params) => {
@@ -238,6 +239,13 @@ fn url_input_requests(error: &JsonRpcError) -> Option<Map<String, Value>> {
     (!requests.is_empty()).then_some(requests)
 }
 
+/// A result of a server.
+enum ReadResult {
+    /// As the client gets it.
+    Complete(RawJson),
+    InputRequired(InputRequired),
+}
+
 /// A client request on its way to a server.
 struct Call {
     context: Arc<RequestContext>,
@@ -281,7 +289,7 @@ impl Call {
                 let chosen = params.context.as_ref().map(|context| context.arguments.clone());
                 text_arguments = chosen.unwrap_or_default();
                 let (server, name) = match reference {
-                    Reference::Prompt { name } => shared.resolve_prompt(name).await?,
+                    Reference::Prompt { name } => shared.resolve_prompt(check_name(name)?).await?,
                     Reference::Resource { uri } => {
                         (shared.first_resource_server(uri).await?, uri.clone())
                     }
@@ -339,30 +347,38 @@ impl Call {
         let router = &self.context.shared.router;
         for _ in 0..=MAX_ROUNDS {
             let (server, raw) = self.send(input).await?;
-            let is_input_required = match ResultType::read(raw.as_bytes()) {
-                ResultType::InputRequired => true,
-                // Repeated or written in escapes: clients may read it as `input_required`.
-                ResultType::Other => has_input_requests(&raw),
-                ResultType::Complete | ResultType::Task => false,
+            let asked = match self.read_result(server, raw)? {
+                ReadResult::Complete(raw) => return Ok(raw),
+                ReadResult::InputRequired(asked) => asked,
             };
-            if !is_input_required {
-                return Ok(self.shown_result(raw));
-            }
-            let asked = InputRequired::parse(&raw).ok_or_else(malformed_input_required)?;
-            match asked.review(&raw, (server, router.shown_name(server)))? {
+            match asked.review(router.shown_name(server))? {
                 InputReview::Forward(raw, n_questions) => {
                     router.take_budget(server, &self.active, n_questions)?;
                     return Ok(raw);
                 }
-                InputReview::Answer(responses, state) => input = (Some(responses), state),
+                InputReview::Decline(refused, state) => {
+                    let n_questions = u32::try_from(refused.len()).unwrap_or(u32::MAX);
+                    router.take_budget(server, &self.active, n_questions)?;
+                    let responses = refused.into_iter().map(|(key, problem)| {
+                        router.budgets.record_refused_url(server, problem);
+                        (key, InputResponse::Raw(declined()))
+                    });
+                    input = (Some(InputResponses(responses.collect())), state);
+                }
             }
         }
         Err(internal_error("the server asked for input too many times"))
     }
 
-    /// A complete result as the client sees it.
-    fn shown_result(&self, raw: RawJson) -> RawJson {
-        if self.wants_raw { raw } else { without_hidden_text(raw) }
+    /// Decides what a result is. Hidden text is removed first, also if the client gets the result with it: no client
+    /// may get questions that were not checked.
+    fn read_result(&self, server: &str, raw: RawJson) -> Result<ReadResult, JsonRpcError> {
+        let shown = without_hidden_text(raw.clone());
+        match InputRequired::read(&raw, &shown) {
+            Ok(Some(asked)) => Ok(ReadResult::InputRequired(asked)),
+            Ok(None) => Ok(ReadResult::Complete(if self.wants_raw { raw } else { shown })),
+            Err(problem) => Err(self.context.shared.router.budgets.refuse_input(server, problem)),
+        }
     }
 
     /// Sends the request to its server, and returns the server that answered. Of several servers, the first that has the
@@ -475,35 +491,32 @@ impl Call {
         let ManagerError::Call { source, server: name, tool } = error else {
             return error_mapping::from_manager_error(error, style);
         };
-        let source = match *source {
-            CallError::Refused(error) => match review_url_error(error, router.shown_name(server)) {
-                Ok((error, n_pages)) => {
-                    if let Err(refused) = router.take_budget(server, &self.active, n_pages) {
-                        return refused;
+        match (*source, self.method) {
+            (CallError::Refused(error), _)
+                if ErrorCode(error.code) == ErrorCode::URL_ELICITATION_REQUIRED =>
+            {
+                match review_url_error(error, router.shown_name(server)) {
+                    Ok((error, n_pages)) => {
+                        let taken = router.take_budget(server, &self.active, n_pages);
+                        taken.map_or_else(|refused| refused, |()| error)
                     }
-                    CallError::Refused(error)
+                    Err(problem) => {
+                        let taken = router.take_budget(server, &self.active, 1);
+                        router.budgets.record_refused_url(server, problem);
+                        taken.map_or_else(|refused| refused, |()| refused_url_error(problem))
+                    }
                 }
-                Err(problem) => {
-                    record_refused_url(server, problem);
-                    return refused_url_error(problem);
-                }
-            },
-            source => source,
-        };
-        match self.method {
-            Method::ReadResource => error_mapping::from_read_error(source, style, &self.name),
-            _ => {
+            }
+            (source, Method::ReadResource) => {
+                error_mapping::from_read_error(source, style, &self.name)
+            }
+            (source, _) => {
                 let source = Box::new(source);
                 let error = ManagerError::Call { server: name, tool, source };
                 error_mapping::from_manager_error(error, style)
             }
         }
     }
-}
-
-fn has_input_requests(raw: &RawJson) -> bool {
-    let members = raw.as_raw_value().ok().and_then(object_members);
-    members.is_some_and(|members| members.contains_key("inputRequests"))
 }
 
 /// Whether another server may have the resource: also if this one cannot be reached.

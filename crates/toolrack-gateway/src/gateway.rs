@@ -21,7 +21,7 @@ use toolrack_mcp::{
     Era, ErrorCode, Implementation, ListKind, LogLevel, Method, ParamHeaders, Prompt, Revision,
     ServerCapabilities, Tool, is_object_schema, strict_schema,
 };
-use toolrack_transport::{JsonRpcError, strip_hidden_json};
+use toolrack_transport::{JsonRpcError, sanitize_line, strip_hidden_json};
 use uuid::Uuid;
 
 use crate::change_notifier;
@@ -29,7 +29,8 @@ use crate::encode::invalid_params;
 use crate::error_mapping::{self, ErrorStyle};
 use crate::forward::SuspendedRequests;
 use crate::list_cache::{ListCache, MAX_ROUTING_AGE, ServerList};
-use crate::resource_owner::{Claims, NoOwner, find_owners};
+use crate::params::check_uri;
+use crate::resource_owner::{Claims, NoOwner, find_owners, list_of, server_that_lists};
 use crate::server_requests::ServerRequestRouter;
 use crate::subscriptions::{ResourceSubscriptions, Subscriber, WeakList};
 
@@ -37,6 +38,8 @@ use crate::subscriptions::{ResourceSubscriptions, Subscriber, WeakList};
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long after its start a gateway waits for connecting servers before it lists their tools.
 const STARTUP_WAIT: Duration = Duration::from_secs(5);
+/// Characters of an unknown name or URI in a message.
+const MAX_SHOWN_CHARS: usize = 200;
 /// How long a server may take to set its log level.
 const SET_LEVEL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -450,7 +453,7 @@ impl Shared {
                 let style = ErrorStyle { era: Era::Modern, upstream: self.options.upstream };
                 error_mapping::from_manager_error(error, style)
             }
-            None => invalid_params(format!("Unknown tool: {name}")),
+            None => invalid_params(format!("Unknown tool: {}", shorten(name))),
         })
     }
 
@@ -508,7 +511,7 @@ impl Shared {
                 return Ok((server, prompt.name));
             }
         }
-        Err(invalid_params(format!("Unknown prompt: {name}")))
+        Err(invalid_params(format!("Unknown prompt: {}", shorten(name))))
     }
 
     /// The servers to ask for a resource, the likeliest first.
@@ -516,36 +519,42 @@ impl Shared {
         if let Scope::Server(server) = &*self.scope {
             return Ok(vec![server.clone()]);
         }
-        let lists = self.list_cache.resources.all(self, MAX_ROUTING_AGE).await;
+        let resources = self.list_cache.resources.all(self, MAX_ROUTING_AGE).await;
+        if let Some(server) = server_that_lists(uri, &resources) {
+            return Ok(vec![server.to_owned()]);
+        }
         let templates = self.list_cache.templates.all(self, MAX_ROUTING_AGE).await;
         // Read after the lists: a server that connects meanwhile counts as unknown.
-        let is_unknown = |server: &&Arc<McpConnection>| match server.client() {
-            Some(client) => {
-                let has_resources = client.capabilities().resources.is_some();
-                has_resources && !lists.iter().any(|(listed, _)| listed == server.name())
-            }
-            None => *server.state() == ConnectionState::Connecting,
-        };
-        let n_unknown = self.servers().iter().filter(is_unknown).count();
-        let claims = lists.iter().map(|(server, list)| {
-            let of_server = templates.iter().filter(|(listed, _)| listed == server);
-            let of_server = of_server.flat_map(|(_, list)| &list.items);
-            Claims {
-                server,
-                uris: list.items.iter().map(|resource| resource.uri.as_str()).collect(),
-                templates: of_server.map(|template| template.uri_template.as_str()).collect(),
-            }
-        });
-        find_owners(uri, &claims.collect::<Vec<_>>(), n_unknown)
+        let servers = self.servers();
+        let claims: Vec<Claims<'_>> = servers
+            .iter()
+            .filter_map(|server| {
+                let is_known = match server.client() {
+                    Some(client) => client.capabilities().resources.is_some(),
+                    None => *server.state() == ConnectionState::Connecting,
+                };
+                is_known.then(|| Claims {
+                    server: server.name(),
+                    resources: list_of(server.name(), &resources),
+                    templates: list_of(server.name(), &templates),
+                })
+            })
+            .collect();
+        find_owners(uri, &claims)
     }
 
     /// The server at which to subscribe to a resource, or to complete its URI.
     pub(crate) async fn first_resource_server(&self, uri: &str) -> Result<String, JsonRpcError> {
-        let servers = self.resource_servers(uri).await;
+        let servers = self.resource_servers(check_uri(uri)?).await;
         let servers = servers.map_err(|reason| no_owner(uri, Revision::LATEST, &reason))?;
         let server = servers.into_iter().next();
         server.ok_or_else(|| resource_not_found(uri, Revision::LATEST))
     }
+}
+
+/// A name or URI that a client asks for, as messages show it.
+fn shorten(name: &str) -> String {
+    sanitize_line(name, MAX_SHOWN_CHARS)
 }
 
 /// Error for a resource for which no server is asked.
@@ -563,7 +572,8 @@ pub(crate) fn resource_not_found(uri: &str, revision: Revision) -> JsonRpcError 
         Era::Modern => ErrorCode::INVALID_PARAMS,
     };
     let data = Some(json!({ "uri": uri }));
-    JsonRpcError { data, ..JsonRpcError::new(code.0, format!("Resource not found: {uri}")) }
+    let message = format!("Resource not found: {}", shorten(uri));
+    JsonRpcError { data, ..JsonRpcError::new(code.0, message) }
 }
 
 /// JSON of each entry of a list, without hidden text.
@@ -632,5 +642,7 @@ mod tests {
     fn missing_resource_has_the_code_of_the_era() {
         assert_eq!(resource_not_found("u:", Revision::R2025_11_25).code, -32002);
         assert_eq!(resource_not_found("u:", Revision::R2026_07_28).code, -32602);
+        let long = resource_not_found(&"u".repeat(1 << 16), Revision::R2025_11_25);
+        assert!(long.message.len() < 300, "{}", long.message);
     }
 }

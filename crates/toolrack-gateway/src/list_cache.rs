@@ -4,6 +4,8 @@
 //!
 //! **Invariant:** a cached list is never used for another launch of its server, nor after the server announced a
 //! change.
+//! **Invariant:** a server that does not list is asked once in [`MAX_ROUTING_AGE`] to find the server of a prompt or
+//! resource.
 //! **Invariant:** a server that does not list in time is left out, so that clients see the lists of the others. On the
 //! endpoint of a single server the error is returned instead.
 
@@ -16,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use toolrack_client::{CallError, List, McpClient};
 use toolrack_manager::{ManagerError, McpConnection};
-use toolrack_mcp::{Prompt, Resource, ResourceTemplate, ServerCapabilities};
+use toolrack_mcp::{ErrorCode, Prompt, Resource, ResourceTemplate, ServerCapabilities};
 use toolrack_transport::{BoxFuture, Delivery, JsonRpcError};
 
 use crate::error_mapping::{self, ErrorStyle};
@@ -79,8 +81,8 @@ pub(crate) struct CachedLists<T> {
 /// The number of changes that a server has announced, and its list.
 type CachedList<T> = (u64, Option<FetchedList<T>>);
 
-/// A list, when it was fetched, and the launch of the server that it is from.
-type FetchedList<T> = (Arc<List<T>>, Instant, Option<u64>);
+/// A list, when it was fetched, and the launch of the server that it is from. `None` if the server did not list.
+type FetchedList<T> = (Option<Arc<List<T>>>, Instant, Option<u64>);
 
 /// Name of a server, and its list.
 pub(crate) type ServerList<T> = (String, Arc<List<T>>);
@@ -132,46 +134,54 @@ impl<T> CachedLists<T> {
         *list = None;
     }
 
-    /// The list of a server, cached or fetched. `None` if the server is not connected or has no such list.
+    /// The list of a server, cached or fetched. `None` if the server is not connected, has no such list, or has failed
+    /// to list less than `max_age` ago.
     async fn of_server(
         &self,
         server: &McpConnection,
         max_age: Duration,
     ) -> Result<Option<ServerList<T>>, CallError> {
         let Some(client) = server.client() else { return Ok(None) };
-        let max_age = match (self.announces_changes)(client.capabilities()) {
-            None => return Ok(None),
-            // A server that announces changes invalidates its list itself.
-            Some(true) => Duration::MAX,
-            Some(false) => max_age,
+        let Some(announces_changes) = (self.announces_changes)(client.capabilities()) else {
+            return Ok(None);
         };
+        // A server that announces changes invalidates its list itself.
+        let max_list_age = if announces_changes { Duration::MAX } else { max_age };
         let (name, launch) = (server.name().to_owned(), server.launch());
-        let (cached, n_changes) = self.cached(&name, launch, max_age);
+        let (cached, n_changes) = self.cached(&name, launch, [max_list_age, max_age]);
         if let Some(list) = cached {
-            return Ok(Some((name, list)));
+            return Ok(list.map(|list| (name, list)));
         }
         // Taken before the request, so that the age of the list is never underestimated.
         let fetched = Instant::now();
         let (waited, delivery) = (LIST_TIMEOUT, Delivery::Unknown);
         let list = timeout(LIST_TIMEOUT, (self.fetch)(client)).await;
-        let list = list.unwrap_or(Err(CallError::TimedOut { waited, delivery }))?;
-        self.store(&name, n_changes, (Arc::clone(&list), fetched, launch));
-        Ok(Some((name, list)))
+        let list = match list.unwrap_or(Err(CallError::TimedOut { waited, delivery })) {
+            // Servers that declare resources often have no templates, and do not know the method.
+            Err(CallError::Refused(error)) if error.code == ErrorCode::METHOD_NOT_FOUND.0 => {
+                Ok(Arc::default())
+            }
+            list => list,
+        };
+        self.store(&name, n_changes, (list.as_ref().ok().map(Arc::clone), fetched, launch));
+        list.map(|list| Some((name, list)))
     }
 
-    /// The cached list of a server, and how many changes the server has announced.
+    /// The cached list of a server, and how many changes the server has announced. A list and a failure have different
+    /// greatest ages.
     fn cached(
         &self,
         server: &str,
         launch: Option<u64>,
-        max_age: Duration,
-    ) -> (Option<Arc<List<T>>>, u64) {
+        [max_list_age, max_failure_age]: [Duration; 2],
+    ) -> (Option<Option<Arc<List<T>>>>, u64) {
         let lists = self.lists.lock();
         let Some((n_changes, list)) = lists.get(server) else { return (None, 0) };
-        let is_valid = |(_, fetched, of_launch): &&(_, Instant, _)| {
+        let is_valid = |(list, fetched, of_launch): &&FetchedList<T>| {
+            let max_age = if list.is_some() { max_list_age } else { max_failure_age };
             *of_launch == launch && fetched.elapsed() < max_age
         };
-        (list.as_ref().filter(is_valid).map(|(list, ..)| Arc::clone(list)), *n_changes)
+        (list.as_ref().filter(is_valid).map(|(list, ..)| list.clone()), *n_changes)
     }
 
     /// Stores a list, unless the server has announced a change since the list was requested.
@@ -192,9 +202,9 @@ mod tests {
     fn list_fetched_before_a_change_is_not_cached() {
         let ListCache { prompts, .. } = ListCache::default();
         let store = |n_changes| {
-            prompts.store("s", n_changes, (Arc::default(), Instant::now(), Some(1)));
+            prompts.store("s", n_changes, (Some(Arc::default()), Instant::now(), Some(1)));
         };
-        let cached = |launch| prompts.cached("s", Some(launch), Duration::MAX);
+        let cached = |launch| prompts.cached("s", Some(launch), [Duration::MAX; 2]);
         let (_, n_changes) = cached(1);
         prompts.invalidate("s");
         store(n_changes);
@@ -205,5 +215,16 @@ mod tests {
         assert!(cached(2).0.is_none(), "another launch");
         prompts.invalidate("s");
         assert!(cached(1).0.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failure_to_list_is_remembered_for_a_while() {
+        let ListCache { prompts, .. } = ListCache::default();
+        prompts.store("s", 0, (None, Instant::now(), Some(1)));
+        let cached = |max_age| prompts.cached("s", Some(1), [Duration::MAX, max_age]).0;
+        assert!(matches!(cached(MAX_ROUTING_AGE), Some(None)));
+        assert!(cached(Duration::ZERO).is_none(), "a client that lists asks again");
+        tokio::time::advance(MAX_ROUTING_AGE).await;
+        assert!(cached(MAX_ROUTING_AGE).is_none());
     }
 }

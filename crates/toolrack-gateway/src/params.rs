@@ -25,6 +25,11 @@ pub(crate) const CLIENT_META_KEY: &str = "toolrack/client";
 /// gateway does.
 pub(crate) const RAW_META_KEY: &str = "toolrack/raw";
 
+/// Longest name of a tool or prompt that a client may ask for.
+const MAX_NAME_BYTES: usize = 4 << 10;
+/// Longest URI of a resource that a client may ask for.
+const MAX_URI_BYTES: usize = 64 << 10;
+
 /// Extension that the gateway does not forward: a task lives at one server, and the gateway keeps no route back to it.
 const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
@@ -230,11 +235,13 @@ impl Params {
     }
 
     pub(crate) fn required_name(&self) -> Result<&str, JsonRpcError> {
-        self.name.as_deref().ok_or_else(|| invalid_params("`name` is missing"))
+        let name = self.name.as_deref().ok_or_else(|| invalid_params("`name` is missing"))?;
+        check_name(name)
     }
 
     pub(crate) fn required_uri(&self) -> Result<&str, JsonRpcError> {
-        self.uri.as_deref().ok_or_else(|| invalid_params("`uri` is missing"))
+        let uri = self.uri.as_deref().ok_or_else(|| invalid_params("`uri` is missing"))?;
+        check_uri(uri)
     }
 
     /// A member of `_meta` that the gateway interprets.
@@ -245,6 +252,27 @@ impl Params {
         let parsed = self.meta.get(key).map(|raw| serde_json::from_str(raw.get())).transpose();
         parsed.map_err(|error| invalid_params(format!("invalid `{key}` in `_meta`: {error}")))
     }
+}
+
+/// A name of a tool or prompt, unless it is too long. Names are compared with those of all servers.
+pub(crate) fn check_name(name: &str) -> Result<&str, JsonRpcError> {
+    check_length(name, "`name`", MAX_NAME_BYTES)
+}
+
+/// A URI, unless it is too long. URIs are compared with the templates of all servers.
+pub(crate) fn check_uri(uri: &str) -> Result<&str, JsonRpcError> {
+    check_length(uri, "`uri`", MAX_URI_BYTES)
+}
+
+fn check_length<'a>(
+    text: &'a str,
+    member: &str,
+    max_bytes: usize,
+) -> Result<&'a str, JsonRpcError> {
+    if text.len() > max_bytes {
+        return Err(invalid_params(format!("{member} is longer than {max_bytes} bytes")));
+    }
+    Ok(text)
 }
 
 fn missing_meta(key: &str) -> JsonRpcError {
@@ -420,6 +448,22 @@ mod tests {
             assert_eq!(Params::parse(Some(raw.as_bytes())).unwrap_err().code, -32602, "{raw}");
         }
         assert!(Params::parse(None).unwrap().name.is_none());
+    }
+
+    #[test]
+    fn long_names_and_uris_are_refused() {
+        let check = |name: usize, uri: usize, expected: [bool; 2]| {
+            let (name, uri) = (Some("n".repeat(name)), Some("u".repeat(uri)));
+            let params = Params { name, uri, ..Params::default() };
+            let (name, uri) = (params.required_name(), params.required_uri());
+            assert_eq!([name.is_ok(), uri.is_ok()], expected);
+            for error in [name.err(), uri.err()].into_iter().flatten() {
+                assert!(error.code == -32602 && error.message.len() < 100, "{error:?}");
+            }
+        };
+        check(4 << 10, 64 << 10, [true, true]);
+        check((4 << 10) + 1, (64 << 10) + 1, [false, false]);
+        check(1 << 20, 1 << 20, [false, false]);
     }
 
     #[track_caller]

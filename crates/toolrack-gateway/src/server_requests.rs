@@ -53,9 +53,7 @@ use crate::encode::{Outcome, internal_error, into_raw, notification};
 use crate::gateway::Scope;
 use crate::message_queue::MessageQueue;
 use crate::params::ClientInfo;
-use crate::question::{
-    QuestionBudget, Review, declined, is_question, over_budget, record_refused_url, review,
-};
+use crate::question::{QuestionBudgets, Review, declined, is_question, review};
 use crate::subscriptions::WeakList;
 
 /// How long an active request delays the requests of other clients. Longer calls are not worth waiting for: at worst
@@ -473,8 +471,7 @@ pub struct ServerRequestRouter {
     pub(crate) forwards_roots: bool,
     /// Whether the only server is another gateway, which names its servers and limits their questions itself.
     is_bridge: bool,
-    /// Budgets of the servers that have asked lately.
-    budgets: Mutex<HashMap<Box<str>, QuestionBudget>>,
+    pub(crate) budgets: QuestionBudgets,
     queues: Mutex<HashMap<Box<str>, ServerQueue>>,
     /// Notified when a request leaves a queue or a client is asked: the moments at which a waiting request may get its
     /// turn.
@@ -542,18 +539,7 @@ impl ServerRequestRouter {
         if self.is_bridge || n_questions == 0 {
             return Ok(());
         }
-        let now = Instant::now();
-        let mut budgets = self.budgets.lock();
-        // A full budget equals a new one, so the map holds only servers that have asked lately.
-        budgets.retain(|name, budget| **name == *server || !budget.is_full(now));
-        let budget = budgets.entry(server.into()).or_insert_with(|| QuestionBudget::new(now));
-        let n_in_call = request.n_questions.load(Ordering::Relaxed);
-        if !budget.take(n_questions, n_in_call, now) {
-            return Err(over_budget(server));
-        }
-        // Under the lock of the budgets, so two questions cannot both be the last one.
-        request.n_questions.fetch_add(n_questions, Ordering::Relaxed);
-        Ok(())
+        self.budgets.take(server, n_questions, &request.n_questions)
     }
 
     /// Limits for the manager behind a gateway. Its servers send requests to many clients instead of one person, so
@@ -722,7 +708,7 @@ impl ClientHandler for ServerRequestRouter {
         let params = match review(method, params, self.shown_name(server)) {
             Ok(Review::Forward(params)) => params,
             Ok(Review::Decline(problem)) => {
-                record_refused_url(server, problem);
+                self.budgets.record_refused_url(server, problem);
                 return Some(Box::pin(async { Ok(declined()) }));
             }
             Err(error) => return Some(Box::pin(async { Err(error) })),

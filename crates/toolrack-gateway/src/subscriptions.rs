@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 use toolrack_mcp::{ListKind, LogLevel, Method, SubscriptionFilter};
-use toolrack_transport::{JsonRpcError, RequestId};
+use toolrack_transport::{JsonRpcError, RequestId, strip_hidden};
 
 use crate::encode::notification;
 use crate::error_mapping::{self, ErrorStyle};
@@ -168,21 +168,25 @@ impl Subscriber {
     }
 
     pub(crate) fn resource_updated(&self, uri: &str) {
-        let is_part = |(subscribed, slot): (&String, &Slot)| {
-            is_same_or_below(uri, subscribed) && is_used(slot)
+        let shown = |(subscribed, slot): (&String, &Slot)| {
+            let below = path_below(uri, subscribed).filter(|_| is_used(slot))?;
+            // The client knows the subscribed URI. The server has chosen the rest, and a model may read it.
+            Some(format!("{subscribed}{}", strip_hidden(below)))
         };
-        if self.uris.lock().iter().flatten().any(is_part) {
-            self.queue.push_lossy(self.change_message(Method::ResourceUpdated, Some(uri)));
+        let shown = self.uris.lock().iter().flatten().find_map(shown);
+        if let Some(uri) = shown {
+            self.queue.push_lossy(self.change_message(Method::ResourceUpdated, Some(&uri)));
         }
     }
 }
 
-/// Whether an updated resource is the subscribed one, or a sub-resource of it.
-fn is_same_or_below(uri: &str, subscribed: &str) -> bool {
-    let below = uri.strip_prefix(subscribed);
-    below.is_some_and(|below| {
-        below.is_empty() || subscribed.ends_with('/') || below.starts_with(['/', '?', '#'])
-    })
+/// What follows the subscribed URI in that of an updated resource. `None` if it is neither the subscribed resource nor a
+/// sub-resource of it.
+fn path_below<'a>(uri: &'a str, subscribed: &str) -> Option<&'a str> {
+    let below = uri.strip_prefix(subscribed)?;
+    let is_below =
+        below.is_empty() || subscribed.ends_with('/') || below.starts_with(['/', '?', '#']);
+    is_below.then_some(below)
 }
 
 /// The lists whose changes the filter includes, with the methods that announce them.

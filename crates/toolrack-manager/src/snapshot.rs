@@ -305,7 +305,7 @@ impl Snapshot {
         let mut candidates: Vec<String> = tools.map(|tool| self.qualified_name(&tool)).collect();
         candidates.sort_unstable();
         candidates.dedup();
-        ManagerError::Ambiguous { tool: name.to_owned(), candidates }
+        ManagerError::Ambiguous { tool: shorten_name(name), candidates }
     }
 
     /// A name that resolves to this tool only. The form with a slash always does: server names contain no slash.
@@ -320,11 +320,15 @@ impl Snapshot {
     /// All ways to split `name` into an existing server and a tool. Only the strictest notation that matches counts:
     /// `server/tool`, then `server.tool`, then the notations of public names.
     fn readings<'a>(&'a self, name: &'a str) -> Vec<ResolvedTool<'a>> {
+        // A caller can send any name. Only a prefix as long as the name of a server is looked up.
+        let max_server_bytes = self.servers.iter().map(|server| server.name().len()).max();
+        let max_server_bytes = max_server_bytes.unwrap_or_default();
         // These two are written by people and never occur in public names, so a match is
         // meant as such.
         for separator in ["/", "."] {
             let found: Vec<ResolvedTool<'a>> = name
                 .match_indices(separator)
+                .take_while(|(at, _)| *at <= max_server_bytes)
                 .filter_map(|(at, separator)| {
                     let (server, tool) = (name.get(..at)?, name.get(at + separator.len()..)?);
                     let connection = self.servers.get(*self.index.positions.get(server)?)?;

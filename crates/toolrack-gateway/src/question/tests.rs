@@ -30,6 +30,13 @@ fn reviewed(method: &str, params: &str, server: Option<&str>) -> Result<String, 
     }
 }
 
+/// What a result becomes for a modern client.
+fn reviewed_result(result: &RawJson, server: Option<&str>) -> Option<InputReview> {
+    let shown = without_hidden_text(result.clone());
+    let asked = InputRequired::read(result, &shown).unwrap();
+    asked.map(|asked| asked.review(server).unwrap())
+}
+
 /// Every way to a client, with every bad address: none of them shows it.
 #[test]
 fn bad_urls_reach_no_client() {
@@ -45,17 +52,12 @@ fn bad_urls_reach_no_client() {
                 "resultType": "input_required", "requestState": "st",
                 "inputRequests": { "roots": { "method": "roots/list" }, "bad": question },
             }));
-            let asked = InputRequired::parse(&result).unwrap();
-            let InputReview::Answer(answers, state) =
-                asked.review(&result, ("s", Some("s"))).unwrap()
+            let Some(InputReview::Decline(refused, state)) = reviewed_result(&result, Some("s"))
             else {
                 panic!("{url:?} is forwarded");
             };
-            assert_eq!(
-                serde_json::to_value(&answers).unwrap(),
-                json!({"bad": {"action": "decline"}})
-            );
-            assert_eq!(state.as_deref(), Some("st"));
+            let keys: Vec<&str> = refused.iter().map(|(key, _)| key.as_str()).collect();
+            assert_eq!((keys, state.as_deref()), (vec!["bad"], Some("st")));
         }
         let page = json!({ "mode": "url", "elicitationId": "1", "url": url, "message": "m" });
         let good = json!({ "mode": "url", "url": "https://e.org/", "message": "m" });
@@ -63,6 +65,128 @@ fn bad_urls_reach_no_client() {
         let error = JsonRpcError { data: Some(data), ..JsonRpcError::new(-32042, "open") };
         assert!(review_url_error(error, None).is_err(), "{url:?}");
     }
+}
+
+/// JSON of all members at this path: a client may read any of repeated ones.
+fn values_at(json: &str, path: &[&str]) -> Vec<String> {
+    let values = crate::fuzz::values_at(serde_json::from_str(json).unwrap(), path);
+    values.into_iter().map(|raw| raw.get().to_owned()).collect()
+}
+
+/// Without hidden text a member can have another name, and a text another meaning.
+#[test]
+fn hidden_text_is_removed_before_the_decision() {
+    let check = |params: &str| {
+        let Ok(shown) = reviewed(ELICIT, params, Some("s")) else { return };
+        assert!(!shown.contains("file:"), "{params}: {shown}");
+        let messages = values_at(&shown, &["message"]);
+        let is_named = |message: &String| message.starts_with(r#""Server \"s\" asks: "#);
+        assert!(messages.len() == 1 && messages.iter().all(is_named), "{params}: {shown}");
+    };
+    for url in [r"url\u200b", r"u\u200brl", r"ur\udb40\udc41l", r"url\u0001", r"url\u202e"] {
+        check(&format!(
+            r#"{{"mode":"url","url":"https://e.org/","{url}":"file:///x","message":"m"}}"#
+        ));
+        check(&format!(r#"{{"mode":"form","message":"m","{url}":"file:///x"}}"#));
+    }
+    check("{\"url\":\"fi\u{200b}le:///x\",\"message\":\"m\"}");
+    check(r#"{"message":"m","message\u200b":"forged"}"#);
+    check(r#"{"mode":"form","mode\u200b":"url","url\u200b":"file:///x","message":"m"}"#);
+    let hidden_mode = reviewed(ELICIT, r#"{"mode":"u\u200brl","message":"m"}"#, None);
+    assert!(hidden_mode.is_err(), "a page without an address");
+    let named = reviewed("sampling/createMessage", r#"{"systemPrompt\u200b":"forged"}"#, Some("s"));
+    let prompts = values_at(&named.unwrap(), &["systemPrompt"]);
+    assert!(prompts.iter().all(|prompt| prompt.contains("MCP server")), "{prompts:?}");
+}
+
+/// Every result that a client may take for `input_required` is checked, also if it becomes one without hidden text.
+#[test]
+fn input_required_cannot_be_disguised() {
+    let result = |first: &str, last: &str| {
+        let requests = r#""inputRequests":{"a":{"method":"elicitation/create","params":{"message":"m","url":"file:///x"}}}"#;
+        RawJson::new([b"{", first.as_bytes(), requests.as_bytes(), last.as_bytes(), b"}"].concat())
+    };
+    let check = |result: RawJson| {
+        let shown = without_hidden_text(result.clone());
+        let text = String::from_utf8_lossy(shown.as_bytes()).into_owned();
+        match InputRequired::read(&result, &shown) {
+            Ok(Some(asked)) => {
+                let review = asked.review(Some("s"));
+                assert!(matches!(review, Ok(InputReview::Decline(..))), "{text}: {review:?}");
+            }
+            // Invalid JSON reaches no client, and a member with another name is not read.
+            Ok(None) if shown.as_raw_value().is_ok() => {
+                let is_read =
+                    values_at(&text, &["resultType"]).iter().any(|name| name.contains("input"));
+                assert!(!is_read, "{text}");
+            }
+            Ok(None) => assert!(shown.as_raw_value().is_err()),
+            Err(problem) => assert_eq!(problem, InputProblem::Malformed, "{text}"),
+        }
+    };
+    for first in [
+        r#""resultType":"input_required","#,
+        r#""resultType":"input\u200b_required","#,
+        r#""resultType\u200b":"input_required","#,
+        r#""result\u0054ype":"input_required","#,
+        r#""resultType":"complete","resultType":"input_required","#,
+        r#""resultType":"input_required","resultType\u200b":"complete","#,
+        r#""\ud800":1,"resultType":"input_required","#,
+        "\"resultType\":\"input_required\",\"x\":\"a\u{1}b\",",
+        "\"resultType\":\"input_required\",\"x\":\"a\u{1}\u{202e}b\",",
+        "\"resultType\":\"input_required\",\"x\":\"\\q\u{202e}\",",
+    ] {
+        check(result(first, ""));
+    }
+    let mut invalid = result(r#""resultType":"input_required","#, ",\"x\":\"?\u{202e}\"");
+    let bytes = invalid.as_bytes().iter().map(|byte| if *byte == b'?' { 0xff } else { *byte });
+    invalid = RawJson::new(bytes.collect::<Vec<u8>>());
+    check(invalid);
+    // These become valid JSON without their hidden text.
+    let repaired = result("\"resultType\":\"input_required\",\"x\":\"\u{1}\",", "");
+    assert!(matches!(reviewed_result(&repaired, None), Some(InputReview::Decline(..))));
+}
+
+#[test]
+fn ordinary_results_are_complete() {
+    for result in [
+        r#"{"content":[]}"#,
+        r#"{"resultType":"complete","inputRequests":{}}"#,
+        r#"{"content":[{"text":"\u00e9 resultType"}]}"#,
+        r#"{"resultType":"task"}"#,
+        "[]",
+        "{oops",
+    ] {
+        let raw = RawJson::new(result);
+        assert!(InputRequired::read(&raw, &raw).unwrap().is_none(), "{result}");
+    }
+    let check = |result: &'static str| {
+        let raw = RawJson::new(result);
+        assert_eq!(
+            InputRequired::read(&raw, &raw).unwrap_err(),
+            InputProblem::Malformed,
+            "{result}"
+        );
+    };
+    check(r#"{"resultType":"input_required","inputRequests":[]}"#);
+    check(r#"{"resultType":"input_required","inputRequests":{"a":7}}"#);
+    check(r#"{"resultType":"input_required","requestState":7}"#);
+}
+
+/// A result has room for hundreds of thousands of requests. They are refused before any of them is parsed.
+#[test]
+fn too_many_requests_are_refused_unread() {
+    let result = |n: u32| {
+        let requests: Map<String, Value> = (0..n).map(|key| (key.to_string(), json!(7))).collect();
+        raw(&json!({ "resultType": "input_required", "inputRequests": requests }))
+    };
+    let read = |n| {
+        let result = result(n);
+        InputRequired::read(&result, &result).unwrap_err()
+    };
+    assert_eq!(read(MAX_PER_CALL + 1), InputProblem::TooManyRequests);
+    assert_eq!(read(500_000), InputProblem::TooManyRequests);
+    assert_eq!(read(MAX_PER_CALL), InputProblem::Malformed, "read");
 }
 
 /// A client may read another member of a repeated name than we do, so only one is written.
@@ -93,7 +217,7 @@ fn question_names_its_server() {
     );
     check(
         ELICIT,
-        r#"{"message":"Who\u202e?","x\u200b":"\udb40\udc49"}"#,
+        r#"{"message":"Who\u202e?","x":"\udb40\udc49"}"#,
         None,
         r#"{"message":"Who?","x":""}"#,
     );
@@ -131,8 +255,7 @@ fn input_required_keeps_everything_but_its_questions() {
         r#""inputRequests":{"z":{"method":"roots/list"},"a":{"method":"elicitation/create","#,
         r#""params":{"message":"Who?"}}}}"#
     ));
-    let asked = InputRequired::parse(&raw).unwrap();
-    let InputReview::Forward(written, 1) = asked.review(&raw, ("s", Some("s"))).unwrap() else {
+    let Some(InputReview::Forward(written, 1)) = reviewed_result(&raw, Some("s")) else {
         panic!("not forwarded");
     };
     let expected = concat!(
@@ -142,12 +265,27 @@ fn input_required_keeps_everything_but_its_questions() {
     );
     assert_eq!(text(&written), expected);
     let state_only = RawJson::new(r#"{"resultType":"input_required","requestState":"s"}"#);
-    let asked = InputRequired::parse(&state_only).unwrap();
-    let InputReview::Forward(written, 0) = asked.review(&state_only, ("s", Some("s"))).unwrap()
-    else {
+    let Some(InputReview::Forward(written, 0)) = reviewed_result(&state_only, Some("s")) else {
         panic!("not forwarded");
     };
     assert_eq!(text(&written), text(&state_only));
+}
+
+/// Only the state, which clients do not read, keeps it.
+#[test]
+fn input_required_has_no_hidden_text() {
+    let result = RawJson::new(concat!(
+        r#"{"resultType":"input_required","requestState":"s\u200b\u202e","_meta":{"x":"a\u202eb"},"#,
+        r#""inputRequests":{"a":{"method":"roots/list\u200b"}}}"#
+    ));
+    let Some(InputReview::Forward(written, 0)) = reviewed_result(&result, None) else {
+        panic!("not forwarded");
+    };
+    let expected = concat!(
+        r#"{"resultType":"input_required","requestState":"s\u200b\u202e","_meta":{"x":"ab"},"#,
+        r#""inputRequests":{"a":{"method":"roots/list"}}}"#
+    );
+    assert_eq!(text(&written), expected);
 }
 
 #[test]
@@ -164,6 +302,14 @@ fn url_error_shows_only_checked_pages() {
         ]})),
         1,
     );
+    // Hidden text is removed first.
+    let page = json!({ "url": "https://e.org/", "message": "m", "url\u{200b}": "file:///x" });
+    let hidden = json!({ "elicitations": [page] });
+    let error = JsonRpcError { data: Some(hidden), ..JsonRpcError::new(-32042, "op\u{202e}en") };
+    let shown = review_url_error(error, Some("s")).map_or(None, |(error, _)| error.data);
+    let shown = shown.unwrap_or_default().to_string();
+    let urls = values_at(&shown, &["elicitations", "*", "url"]);
+    assert!(urls.iter().all(|url| url.contains("https:")), "{shown}");
     // Data that cannot be checked is not shown.
     check(Some(json!({ "url": "javascript:x" })), None, 0);
     check(Some(json!({ "elicitations": ["javascript:x"] })), None, 0);
@@ -201,6 +347,13 @@ fn budget_limits_questions_at_once_per_minute_and_per_call() {
         let now = start + Duration::from_secs(at);
         assert_eq!(budget.take(n_questions, n_in_call, now), expected, "step {step}");
     }
+    // Refusals are logged once between two refills, and such a bucket is kept.
+    let mut budget = QuestionBudget::new(start);
+    let logged = [0, 1, 999, 1000, 1001, 2500]
+        .map(|at| budget.take_log_line(start + Duration::from_millis(at)));
+    assert_eq!(logged, [true, false, false, true, false, true]);
+    assert!(!budget.is_full(start + Duration::from_millis(2600)));
+    assert!(budget.is_full(start + Duration::from_secs(10)));
     // Frequent attempts do not keep the bucket empty.
     let mut budget = QuestionBudget::new(start);
     assert!(budget.take(64, 0, start) && budget.take(56, 0, start));

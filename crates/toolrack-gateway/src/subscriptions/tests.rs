@@ -41,7 +41,8 @@ async fn received(granted: SubscriptionFilter) -> Vec<String> {
     for subscriber in subscribers.to_vec() {
         subscriber.list_changed(ListKind::Tools);
         subscriber.list_changed(ListKind::Prompts);
-        subscriber.resource_updated("a:/b/c");
+        // The server adds hidden text to the URI that the client knows.
+        subscriber.resource_updated("a:/b/\u{202e}c\u{200b}");
         subscriber.resource_updated("x:");
     }
     queue.finish();
@@ -106,7 +107,7 @@ async fn only_counted_subscriptions_are_uncounted() {
 #[test]
 fn update_of_a_sub_resource_reaches_its_subscribers() {
     let check = |subscribed: &str, uri: &str, expected: bool| {
-        assert_eq!(is_same_or_below(uri, subscribed), expected, "{subscribed} {uri}");
+        assert_eq!(path_below(uri, subscribed).is_some(), expected, "{subscribed} {uri}");
     };
     check("a:/b", "a:/b", true);
     check("a:/b", "a:/b/c", true);

@@ -31,6 +31,20 @@ async fn ask(client: &McpClient, kind: &str, url: &str) -> String {
     }
 }
 
+/// Members of results that become `input_required`, or become valid JSON, when hidden text is removed.
+fn disguised_questions() -> [String; 3] {
+    let question = json!({
+        "method": "elicitation/create",
+        "params": { "mode": "url", "elicitationId": "1", "url": "file:///x", "message": "Open" },
+    });
+    let requests = format!(r#""content":[],"inputRequests":{{"a":{question}}}"#);
+    [
+        format!(r#"{requests},"resultType\u200b":"input_required""#),
+        format!(r#"{requests},"resultType":"input\u200b_required""#),
+        format!("{requests},\"resultType\":\"input_required\",\"x\":\"\u{1}\u{202e}\""),
+    ]
+}
+
 /// Every combination of eras: a request of a legacy server, an `input_required` result, and a URL elicitation error.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_client_sees_a_bad_url() {
@@ -51,6 +65,13 @@ async fn no_client_sees_a_bad_url() {
                 assert!(refused_questions().urls >= n_before + 2);
             }
             assert_eq!(*user.records.lock().unwrap(), Vec::<String>::new(), "{revision} {era:?}");
+            for members in disguised_questions() {
+                let text = ask(&client, "members", &members).await;
+                assert!(!text.contains("accept"), "{revision} {era:?} {members}: {text}");
+                let records = user.records.lock().unwrap().clone();
+                let is_safe = records.iter().all(|record| !record.contains("file:"));
+                assert!(is_safe, "{revision} {era:?} {members}: {records:?}");
+            }
             // A web address passes, as a browser reads it.
             let text = ask(&client, "url", "https://\u{430}pple.com").await;
             assert!(text.contains("accept"), "{revision} {era:?}: {text}");

@@ -29,6 +29,27 @@ async fn refusals(client: &McpClient, uri: &str) -> [String; 3] {
     ]
 }
 
+/// A server without templates claims none; one that fails to list them may have one for any URI.
+#[tokio::test(flavor = "multi_thread")]
+async fn server_without_templates_is_not_waited_for() {
+    for (plan, expected) in [
+        ("templates=error(-32601)", "hello"),
+        ("templates=error(-32603)", "some have not listed their resources yet"),
+    ] {
+        let configs = vec![scripted("one", &[]), scripted("two", &["--plan", plan])];
+        let fixture = Fixture::start(configs, Scope::All).await;
+        let http = HttpFixture::start(&fixture.gateway).await;
+        let client = http.client(EraChoice::Legacy, &Arc::new(TestUser::default())).await;
+        for _cached in 0..2 {
+            let read = client.read_resource("test://echo/hello", &CallOptions::default()).await;
+            let text = format!("{read:?}");
+            assert!(text.contains(expected), "{plan}: {text}");
+        }
+        client.shutdown().await;
+        fixture.close().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn private_uri_reaches_no_server() {
     // Both servers have resources with the scheme `test`.

@@ -256,3 +256,27 @@ fn later_server_does_not_take_over_a_name() {
     let rest = history.next(vec![server("db_prod", READY, Some(&["query"]), &[])]);
     check(&rest, "db_prod_query", "db_prod query");
 }
+
+/// A caller can send any name. With every prefix looked up, this one takes minutes.
+#[test]
+fn long_name_costs_little() {
+    let snapshot = snapshot(vec![server("a.b", Availability::Ready, Some(&["t"]), &[])]);
+    for name in [".".repeat(1 << 20), "/".repeat(1 << 20), "a.".repeat(1 << 19)] {
+        let started = Instant::now();
+        let error = snapshot.resolve(&name).unwrap_err();
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        assert!(error.to_string().len() < 1_000, "{error}");
+        assert!(snapshot.find(&name).is_none());
+    }
+    let found = snapshot.resolve("a.b.t").unwrap();
+    assert_eq!((found.connection.name(), found.tool), ("a.b", "t"));
+}
+
+#[test]
+fn ambiguous_name_is_shortened_in_errors() {
+    let servers = ["a", "a_b"].map(|name| server(name, Availability::Ready, None, &[]));
+    let name = format!("a.{}", "x".repeat(1 << 16));
+    let snapshot = snapshot(servers.into());
+    let error = snapshot.ambiguous(&name, std::iter::empty());
+    assert!(error.to_string().len() < 1_000, "{} bytes", error.to_string().len());
+}
