@@ -631,10 +631,12 @@ impl LogFile {
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.n_bytes >= MAX_LOG_BYTES {
-            // An earlier version, or a program that writes to the same file, may have let it grow.
-            self.file.set_len(self.n_bytes.min(MAX_LOG_BYTES))?;
-            std::fs::rename(&self.path, self.path.with_extension("log.old"))?;
-            self.file = open_log(&self.path)?;
+            // Not a rename: an earlier version, or a program that writes to the same file, may have let it grow.
+            let file = private_options().read(true).open(&self.path)?;
+            let max_bytes = usize::try_from(MAX_LOG_BYTES).unwrap_or(usize::MAX);
+            let tail = toolrack_service::read_tail(&file, max_bytes)?;
+            toolrack_platform::replace(&self.path.with_extension("log.old"), &tail)?;
+            self.file.set_len(0)?;
             self.n_bytes = 0;
         }
         let n_bytes = self.file.write(bytes)?;
