@@ -76,12 +76,31 @@ struct Statuses {
 pub(crate) struct Daemon {
     pub(crate) running: DaemonInfo,
     client: UnixClient,
+    need: DaemonNeed,
+}
+
+/// Whether a command can do its work without a daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DaemonNeed {
+    Optional,
+    Required,
+}
+
+/// What a daemon made of the request to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopRequest {
+    Accepted,
+    /// It accepts no connection: it may be stopping, or its socket was removed.
+    NotConnected,
+    /// It does not answer, or with an error.
+    Failed,
 }
 
 /// The daemon of this home, for any config file.
 pub(crate) fn find_any(settings: &Settings) -> Result<Option<Daemon>, CliError> {
     let running = DaemonInfo::find(settings.home()?)?;
-    Ok(running.map(|running| Daemon { client: UnixClient::new(&running.socket), running }))
+    let need = DaemonNeed::Required;
+    Ok(running.map(|running| Daemon { client: UnixClient::new(&running.socket), running, need }))
 }
 
 /// The daemon for the current config file and agent, unless `--no-daemon` is given.
@@ -89,7 +108,8 @@ pub(crate) fn find(settings: &Settings) -> Result<Option<Daemon>, CliError> {
     if settings.daemon == DaemonUse::Never {
         return Ok(None);
     }
-    Ok(find_any(settings)?.filter(|daemon| daemon.serves(settings)))
+    let found = find_any(settings)?.filter(|daemon| daemon.serves(settings));
+    Ok(found.map(|daemon| Daemon { need: DaemonNeed::Optional, ..daemon }))
 }
 
 /// The daemon of this home. A daemon for another config file or agent is an error.
@@ -113,7 +133,8 @@ pub(crate) fn find_matching(settings: &Settings) -> Result<Option<Daemon>, CliEr
 /// The daemon for the current config file and agent, started if necessary.
 pub(crate) async fn require(context: &Context) -> Result<Daemon, CliError> {
     let settings = &context.settings;
-    if let Some(daemon) = find(settings)? {
+    let find = || find(settings).map(|found| found.map(Daemon::required));
+    if let Some(daemon) = find()? {
         return Ok(daemon);
     }
     // A daemon for another config is a clearer error than a failed start, because one home
@@ -125,7 +146,7 @@ pub(crate) async fn require(context: &Context) -> Result<Daemon, CliError> {
         return Err(unavailable("this command requires a daemon, and starting one is disabled"));
     }
     start_process(&DaemonStartOptions::default(), context).await?;
-    find(settings)?.ok_or_else(|| unavailable("the daemon exited right after it started"))
+    find()?.ok_or_else(|| unavailable("the daemon exited right after it started"))
 }
 
 /// Error: there is no usable daemon.
@@ -135,6 +156,10 @@ pub(crate) fn unavailable(message: &str) -> CliError {
 }
 
 impl Daemon {
+    fn required(self) -> Self {
+        Self { need: DaemonNeed::Required, ..self }
+    }
+
     /// Whether it has the same config file and agent.
     fn serves(&self, settings: &Settings) -> bool {
         let config = settings.home().ok().map(Home::config_file);
@@ -202,14 +227,21 @@ impl Daemon {
         }
     }
 
-    /// Asks the daemon to stop. Returns whether it answers: one that refuses the connection is
-    /// stopping already.
-    pub(crate) async fn ask_to_stop(&self) -> Result<bool, CliError> {
+    /// Asks the daemon to stop.
+    pub(crate) async fn ask_to_stop(&self) -> StopRequest {
         let asked = self.client.request(Method::POST, "/api/daemon/stop", None, PROBE_TIMEOUT);
         match asked.await {
-            Ok(answer) if answer.status.is_success() => Ok(true),
-            Ok(answer) => Err(api_error(answer.status, &answer.body)),
-            Err(error) => Ok(!is_unresponsive(&error)),
+            Ok(answer) if answer.status.is_success() => StopRequest::Accepted,
+            Ok(answer) => {
+                tracing::debug!(status = %answer.status, "the daemon refuses to stop");
+                StopRequest::Failed
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {
+                    StopRequest::NotConnected
+                }
+                _ => StopRequest::Failed,
+            },
         }
     }
 
@@ -221,7 +253,10 @@ impl Daemon {
             format!("cannot reach the daemon (process {pid}): {error}")
         };
         // Not `daemon status`, which needs an answer too.
-        let hint = "end it with `toolrack daemon stop`, or use `--no-daemon`";
+        let hint = match self.need {
+            DaemonNeed::Optional => "end it with `toolrack daemon stop`, or use `--no-daemon`",
+            DaemonNeed::Required => "end it with `toolrack daemon stop`",
+        };
         unavailable(&message).with_hint(hint)
     }
 
@@ -596,10 +631,12 @@ impl LogFile {
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.n_bytes >= MAX_LOG_BYTES {
-            // An earlier version, or a program that writes to the same file, may have let it grow.
-            self.file.set_len(self.n_bytes.min(MAX_LOG_BYTES))?;
-            std::fs::rename(&self.path, self.path.with_extension("log.old"))?;
-            self.file = open_log(&self.path)?;
+            // Not a rename: an earlier version, or a program that writes to the same file, may have let it grow.
+            let file = private_options().read(true).open(&self.path)?;
+            let max_bytes = usize::try_from(MAX_LOG_BYTES).unwrap_or(usize::MAX);
+            let tail = toolrack_service::read_tail(&file, max_bytes)?;
+            toolrack_platform::replace(&self.path.with_extension("log.old"), &tail)?;
+            self.file.set_len(0)?;
             self.n_bytes = 0;
         }
         let n_bytes = self.file.write(bytes)?;

@@ -206,7 +206,8 @@ impl Daemon {
         self.app.stop_requested.cancelled().await;
     }
 
-    /// Runs until SIGTERM, SIGINT, SIGHUP or a stop request, then shuts down. A second signal aborts the shutdown.
+    /// Runs until SIGTERM, SIGINT, SIGHUP or a stop request, then shuts down. A second signal aborts the shutdown. A signal
+    /// after a stop request is the first one: `toolrack daemon stop` sends it to a daemon that is slow to answer.
     ///
     /// # Errors
     ///
@@ -214,15 +215,20 @@ impl Daemon {
     pub async fn run(self) -> io::Result<ShutdownKind> {
         let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
         let mut signals: Vec<Signal> = kinds.into_iter().map(signal).collect::<io::Result<_>>()?;
-        tokio::select! {
-            () = next_signal(&mut signals) => {}
-            () = self.stop_requested() => {}
-        }
+        let n_left = tokio::select! {
+            () = next_signal(&mut signals) => 1,
+            () = self.stop_requested() => 2,
+        };
+        let forced = async {
+            for _ in 0..n_left {
+                next_signal(&mut signals).await;
+            }
+        };
         tokio::select! {
             biased;
             // Biased: a shutdown that has just finished is not reported as forced.
             () = self.shutdown() => Ok(ShutdownKind::Graceful),
-            () = next_signal(&mut signals) => Ok(ShutdownKind::Forced),
+            () = forced => Ok(ShutdownKind::Forced),
         }
     }
 

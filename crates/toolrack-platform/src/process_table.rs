@@ -30,7 +30,8 @@ impl ProcessTable {
         let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let processes = pids.filter_map(|pid| {
             // The process may have exited since the directory was listed.
-            parse_status(pid, &fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            parse_status(pid, &status).or_else(|| read_thread_status(pid, &status))
         });
         Self(processes.collect())
     }
@@ -61,6 +62,16 @@ impl ProcessTable {
         }
         Some(descendants.iter().map(|process| process.memory_bytes).sum())
     }
+}
+
+/// The status of a process whose main thread has ended, which looks like a zombie, from one of its other threads.
+fn read_thread_status(pid: u32, status: &str) -> Option<Process> {
+    status.contains("\nState:\tZ").then_some(())?;
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut statuses = threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    statuses.find_map(|status| parse_status(pid, &status))
 }
 
 /// Parses `/proc/PID/status`. `None` for kernel threads and zombies, which have no memory.

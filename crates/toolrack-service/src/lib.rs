@@ -63,7 +63,7 @@ pub use local_service::{
 pub use packages::Installer;
 pub use paths::Home;
 pub use secret_store::{FileSecretStore, SecretStore, SharedLookup};
-pub use server_logs::{LogKind, LogLine, LogStore};
+pub use server_logs::{LogKind, LogLine, LogStore, read_tail};
 pub use service::{
     Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpService, McpSource, McpStatus,
     McpTransport, StatusDetail,

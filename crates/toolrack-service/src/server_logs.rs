@@ -139,7 +139,11 @@ fn truncate_to_tail(path: &Path) -> io::Result<()> {
 }
 
 /// Reads the end of a file, at most `max_bytes`, from the first whole line on.
-fn read_tail(mut file: &File, max_bytes: usize) -> io::Result<Vec<u8>> {
+///
+/// # Errors
+///
+/// The file cannot be read, or is not a regular file.
+pub fn read_tail(mut file: &File, max_bytes: usize) -> io::Result<Vec<u8>> {
     ensure_regular(file)?;
     let start = file.metadata()?.len().saturating_sub(max_bytes as u64);
     file.seek(SeekFrom::Start(start))?;

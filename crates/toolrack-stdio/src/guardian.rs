@@ -67,7 +67,7 @@ pub(crate) fn own_program() -> Option<&'static Path> {
 }
 
 /// How long the cleanup command may run. The owner does not wait that long.
-const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const CLEANUP_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often the cleanup command is checked for its exit, and everything if the system cannot wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -101,7 +101,7 @@ fn run() -> i32 {
             let event_loop = EventLoop::new(owner, signals, server);
             let owner = event_loop.run();
             // Before the last report: `close` of the owner waits for it.
-            run_cleanup(&spec);
+            run_cleanup(&spec, &owner);
             report(&owner, Report::NothingLeft);
         }
         Err(error) => {
@@ -113,7 +113,7 @@ fn run() -> i32 {
 }
 
 /// Takes from the server what the system lets us take. The server has the rights of our user, so it can still send
-/// SIGKILL and SIGSTOP; the owner notices both.
+/// SIGKILL and SIGSTOP and freeze us; the owner notices all of them.
 fn resist_the_server() -> io::Result<()> {
     // No other process of the user may trace us or read and write our memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -123,8 +123,10 @@ fn resist_the_server() -> io::Result<()> {
 }
 
 /// Runs the cleanup command and waits for it, up to [`CLEANUP_TIMEOUT`].
-fn run_cleanup(spec: &LaunchSpec) {
+fn run_cleanup(spec: &LaunchSpec, owner: &UnixStream) {
     let Some(mut command) = spec.cleanup_command() else { return };
+    // Without this report the owner would take the wait for a stop.
+    report(owner, Report::CleaningUp);
     // A guardian has no log to report a failure to. The next orphan cleanup finds the targets of the command.
     let Ok(mut child) = sys::in_own_session(&mut command, getpid()).spawn() else { return };
     let deadline = now() + CLEANUP_TIMEOUT;
@@ -280,7 +282,7 @@ impl EventLoop {
     }
 }
 
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "a guardian has no runtime and no other clock")]
     Instant::now()
 }
@@ -380,7 +382,7 @@ fn read_child_list(mut list: &File) -> io::Result<Vec<Pid>> {
 }
 
 fn children_by_parent() -> io::Result<Vec<Pid>> {
-    let own_pid = getpid().as_raw_nonzero().get();
+    let own_pid = std::process::id();
     Ok(fs::read_dir("/proc")?
         .filter_map(|entry| {
             let name = entry.ok()?.file_name();

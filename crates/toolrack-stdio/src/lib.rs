@@ -18,7 +18,7 @@
 //! | `process` | starts and supervises the server process; process group without a guardian; cleanup command |
 //! | `shutdown` | shutdown state machine: close stdin, SIGTERM, SIGKILL |
 //! | `guardian` | the guardian process: event loop and process tree |
-//! | `guardian::process` | the guardian process as its owner sees it: noticing a stop, ending it with its tree |
+//! | `guardian::process` | the guardian process as its owner sees it: ending it with its tree if it does not act |
 //! | `guardian::protocol` | guardian protocol, and the owner's side of it |
 //! | `prepared_guardian` | [`PreparedGuardian`]: a guardian that is started ahead |
 //! | `orphan_cleanup` | process tags; kills processes whose owner has crashed |
@@ -30,7 +30,8 @@
 //!
 //! - **Invariant:** when `close` returns, no process of the server is left. `cooperative_server_is_gone_when_close_returns`,
 //!   `closing_ends_the_launcher_and_its_server`, `server_that_ignores_shutdown_is_killed`,
-//!   `processes_outside_the_session_are_killed`, `stopped_guardian_leaves_no_process_when_close_returns`, gate G01.
+//!   `processes_outside_the_session_are_killed`, `stopped_guardian_leaves_no_process_when_close_returns`,
+//!   `silent_guardian_is_killed_with_its_server`, gate G01.
 //! - **Invariant:** every path of the shutdown leads to SIGKILL, repeated until no process is left.
 //!   `unresponsive_server_is_killed`, `processes_left_by_the_server_are_ended`.
 //! - **Invariant:** messages are sent whole and in order, and a message of which no byte was sent can be withdrawn.
@@ -54,10 +55,10 @@
 #![warn(missing_docs)]
 
 mod compat;
-#[cfg(target_os = "linux")]
-#[cfg(any(test, fuzzing))]
+#[cfg(all(target_os = "linux", any(test, fuzzing)))]
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg(target_os = "linux")]
 mod guardian;
 mod io_task;
 mod launch_spec;
@@ -82,6 +83,7 @@ pub use orphan_cleanup::{is_orphaned, kill_orphans, new_process_tag};
 pub use prepared_guardian::PreparedGuardian;
 pub use process_handle::{ProcessHandle, process_start_time};
 pub use run_command::{CommandOutput, RunOptions, run_command};
+#[cfg(target_os = "linux")]
 pub use sys::return_freed_memory;
 pub use transport::StdioClientTransport;
 
@@ -98,3 +100,7 @@ pub fn init() {
     #[cfg(target_os = "linux")]
     guardian::init();
 }
+
+/// Does nothing on this system.
+#[cfg(not(target_os = "linux"))]
+pub fn return_freed_memory() {}

@@ -11,8 +11,9 @@ use toolrack_transport::Redactor;
 use crate::launch_spec::EnvInheritance;
 use crate::prepared_guardian::PreparedGuardian;
 
-/// The part of the close timeout for SIGKILL and its report.
-const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The part of the close timeout for SIGKILL and its report: a second until a guardian counts as silent, and two to end
+/// its server without it.
+const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The part of the close timeout for the cleanup command.
 const CLEANUP_WAIT: Duration = Duration::from_secs(3);

@@ -6,7 +6,8 @@
 //! A pid alone does not identify the owner, because pids are reused. The tag therefore also contains the owner's start
 //! time, the boot id and the pid namespace.
 //!
-//! A guardian has its tag as an argument. If its owner is gone and it is stopped, everything below it is killed with it.
+//! A guardian has its tag as an argument. If its owner is gone and it does not end by itself, because it is stopped or
+//! frozen, it is killed with everything below it.
 //!
 //! **Invariant:** a process is signaled only through a pidfd that was opened before its tag or parent was read, so a
 //! reused pid is never hit.
@@ -16,17 +17,19 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 #[cfg(target_os = "linux")]
-use std::os::fd::OwnedFd;
+use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(target_os = "linux")]
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[cfg(target_os = "linux")]
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 
 #[cfg(target_os = "linux")]
-use crate::guardian::ARGUMENT;
+use crate::guardian::{ARGUMENT, now};
+#[cfg(target_os = "linux")]
+use crate::process_handle::{ProcessHandle, pids};
 
 /// The environment variable with the process tag.
 pub(crate) const TAG_VARIABLE: &str = "TOOLRACK_RUN";
@@ -69,6 +72,12 @@ fn parse_owner(tag: &str) -> Option<(u32, u64)> {
 
 /// When a process started, in clock ticks since the boot. `None` if there is no such process, or only its zombie.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    // The state is that of the main thread, which may end before the others. Only the handle tells them apart.
+    #[cfg(target_os = "linux")]
+    if let Ok(Some(process)) = ProcessHandle::open_pid(pid) {
+        let stat = ProcessStat::read(pid)?;
+        return (!process.has_exited()).then_some(stat.start_time);
+    }
     let stat = ProcessStat::read(pid)?;
     stat.is_alive().then_some(stat.start_time)
 }
@@ -77,7 +86,7 @@ pub(crate) fn start_time(pid: u32) -> Option<u64> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessStat {
     state: char,
-    pub(crate) parent: i32,
+    pub(crate) parent: u32,
     /// In clock ticks since the boot.
     start_time: u64,
 }
@@ -110,16 +119,34 @@ impl ProcessStat {
 }
 
 /// Kills every process whose tag names an owner that is gone, and returns how many there were. A guardian of such an
-/// owner ends its server by itself, unless it is stopped: then it is killed with everything below it.
+/// owner ends its server by itself. If it is stopped, or still there after two seconds, it is killed with everything below
+/// it.
 ///
-/// Sees only processes whose environment we may read: our own, or all of them for root. Takes one pass over `/proc`;
-/// without `/proc` it finds nothing.
+/// Sees only processes whose environment we may read: our own, or all of them for root. Takes one pass over `/proc`, and
+/// seconds if there is such a guardian, so it belongs on a blocking thread; without `/proc` it finds nothing.
 pub fn kill_orphans() -> usize {
     #[cfg(target_os = "linux")]
-    return kill_stopped_guardians() + kill_tagged(&is_orphaned);
+    {
+        let guardians = orphaned_guardians();
+        kill_tagged(&is_orphaned) + kill_silent_guardians(&guardians)
+    }
     #[cfg(not(target_os = "linux"))]
     0
 }
+
+/// How long a guardian may need after the loss of its owner. It needs half a second, and longer only for a cleanup
+/// command, whose targets the next start finds.
+#[cfg(target_os = "linux")]
+const GUARDIAN_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long killing a tree may take.
+#[cfg(target_os = "linux")]
+pub(crate) const KILL_TREE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long killing all trees of lost guardians may take. Those that are left wait for the next cleanup.
+#[cfg(target_os = "linux")]
+const KILL_ALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time between two checks for processes that have to exit.
+#[cfg(target_os = "linux")]
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Kills every process of one launch and returns how many there were. Used when the guardian was killed.
 #[cfg(target_os = "linux")]
@@ -140,30 +167,38 @@ pub(crate) fn kill_tagged_launch(tag: &str) -> usize {
 fn kill_tagged(is_match: &dyn Fn(&str) -> bool) -> usize {
     pids()
         .filter_map(|pid| open_if_tagged(pid, is_match))
-        .filter(|process| pidfd_send_signal(process, Signal::KILL).is_ok())
+        .filter(|process| process.kill().is_ok())
         .count()
 }
 
-/// All processes.
+/// The guardians of owners that are gone.
 #[cfg(target_os = "linux")]
-fn pids() -> impl Iterator<Item = i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+fn orphaned_guardians() -> Vec<ProcessHandle> {
+    let open_if_orphaned = |pid: u32| {
+        is_orphaned(&guardian_tag(pid)?).then_some(())?;
+        // Open, then read again: see the invariant of this module. The first look saves a descriptor per process.
+        let guardian = ProcessHandle::open_pid(pid).ok()??;
+        (is_orphaned(&guardian_tag(pid)?) && !guardian.has_exited()).then_some(guardian)
+    };
+    pids().filter_map(open_if_orphaned).collect()
 }
 
-/// Kills the stopped guardians of owners that are gone, with everything below them.
+/// Waits for guardians that end by themselves, and kills the others with everything below them.
 #[cfg(target_os = "linux")]
-fn kill_stopped_guardians() -> usize {
-    let is_orphaned_guardian = |pid: &i32| {
-        ProcessStat::read(pid).is_some_and(ProcessStat::is_stopped)
-            && guardian_tag(*pid).is_some_and(|tag| is_orphaned(&tag))
-    };
-    pids().filter(is_orphaned_guardian).filter_map(Pid::from_raw).map(kill_tree).sum()
+fn kill_silent_guardians(guardians: &[ProcessHandle]) -> usize {
+    let (silent_at, deadline) = (now() + GUARDIAN_EXIT_TIMEOUT, now() + KILL_ALL_TIMEOUT);
+    let is_stopped = |pid| ProcessStat::read(pid).is_some_and(ProcessStat::is_stopped);
+    let may_exit = |guardian: &ProcessHandle| !guardian.has_exited() && !is_stopped(guardian.pid);
+    while guardians.iter().any(may_exit) && now() < silent_at {
+        std::thread::sleep(PAUSE);
+    }
+    let silent = guardians.iter().filter(|guardian| !guardian.has_exited());
+    silent.map(|root| kill_tree(root, deadline.min(now() + KILL_TREE_TIMEOUT)).n_killed).sum()
 }
 
 /// The tag of a guardian. It is an argument, because no process may read the environment of a guardian.
 #[cfg(target_os = "linux")]
-fn guardian_tag(pid: i32) -> Option<String> {
+fn guardian_tag(pid: u32) -> Option<String> {
     let command_line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let mut args = command_line.split(|byte| *byte == 0).skip(1);
     let is_guardian = args.next()? == ARGUMENT.as_bytes();
@@ -171,68 +206,80 @@ fn guardian_tag(pid: i32) -> Option<String> {
     is_guardian.then(|| tag.to_owned())
 }
 
-/// Kills all descendants of a process, then the process, and returns how many there were.
-///
-/// Takes at most a second, and sleeps meanwhile.
+/// How many processes of a tree were killed, and how many did not die of it.
 #[cfg(target_os = "linux")]
-pub(crate) fn kill_tree(root: Pid) -> usize {
-    // A process may fork while it is being killed, and takes a moment to die, so repeat until none is found.
-    const ROUNDS: usize = 100;
-    const PAUSE: Duration = Duration::from_millis(10);
-    let Ok(root_process) = pidfd_open(root, PidfdFlags::empty()) else { return 0 };
-    let root_pid = root.as_raw_nonzero().get();
-    let mut killed = BTreeSet::new();
-    for _ in 0..ROUNDS {
-        let mut descendants = pids().filter_map(|pid| Some((pid, open_if_below(pid, root_pid)?)));
-        let n_before = killed.len();
-        let mut is_empty = true;
-        for (pid, process) in &mut descendants {
-            is_empty = false;
-            if pidfd_send_signal(&process, Signal::KILL).is_ok() {
-                killed.insert(pid);
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KilledTree {
+    pub(crate) n_killed: usize,
+    pub(crate) n_left: usize,
+}
+
+/// Kills all descendants of a process, then the process. Sleeps meanwhile.
+///
+/// If a descendant does not die until the deadline, the process is kept: it inherits the orphans, which nothing else
+/// would find. Descendants of another user, which we may not signal, do not count.
+#[cfg(target_os = "linux")]
+pub(crate) fn kill_tree(root: &ProcessHandle, deadline: Instant) -> KilledTree {
+    // Stop all of them before any is killed: the rest would go on to fork, and a stopped one does not.
+    let mut stopped = BTreeSet::new();
+    loop {
+        let n_before = stopped.len();
+        for process in root.descendants() {
+            if stopped.insert(process.pid) {
+                process.send(Signal::STOP).unwrap_or_default();
             }
         }
-        if is_empty {
+        if stopped.len() == n_before || now() >= deadline {
             break;
         }
-        tracing::trace!(n_new = killed.len() - n_before, "killed processes below a guardian");
-        std::thread::sleep(PAUSE);
     }
-    if pidfd_send_signal(&root_process, Signal::KILL).is_ok() {
-        killed.insert(root_pid);
-    }
-    killed.len()
-}
-
-/// Opens a process that runs below another one.
-#[cfg(target_os = "linux")]
-fn open_if_below(pid: i32, root: i32) -> Option<OwnedFd> {
-    /// Parents that a walk visits. A pid that is reused meanwhile could produce a cycle.
-    const MAX_DEPTH: usize = 10_000;
-    // Open before reading: see the invariant of this module.
-    let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    let stat = ProcessStat::read(pid).filter(|stat| stat.is_alive())?;
-    let mut parent = stat.parent;
-    for _ in 0..MAX_DEPTH {
-        if parent == root {
-            return Some(process);
+    let mut killed = BTreeSet::new();
+    let n_left = loop {
+        let descendants = root.descendants();
+        let mortal: Vec<u32> = descendants
+            .iter()
+            .filter(|process| process.kill().is_ok())
+            .map(|process| process.pid)
+            .collect();
+        killed.extend(&mortal);
+        if mortal.is_empty() || now() >= deadline {
+            break mortal.len();
         }
-        parent = ProcessStat::read(parent)?.parent;
+        // A killed process takes a moment to die.
+        std::thread::sleep(PAUSE);
+    };
+    if n_left > 0 {
+        tracing::warn!(n_left, guardian = root.pid, "killed processes do not exit");
+    } else if !root.has_exited() && root.kill().is_ok() {
+        killed.insert(root.pid);
     }
-    None
+    KilledTree { n_killed: killed.len(), n_left }
 }
 
-/// Opens the process if its tag matches. A zombie has no environment and is not counted.
+/// Opens the process if its tag matches. A process that has exited has no environment.
 #[cfg(target_os = "linux")]
-fn open_if_tagged(pid: i32, is_match: &dyn Fn(&str) -> bool) -> Option<OwnedFd> {
+fn open_if_tagged(pid: u32, is_match: &dyn Fn(&str) -> bool) -> Option<ProcessHandle> {
     // Open before reading: see the invariant of this module.
-    let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    environment
+    let process = ProcessHandle::open_pid(pid).ok()??;
+    environment(pid)?
         .split(|byte| *byte == 0)
         .filter_map(|variable| std::str::from_utf8(variable).ok()?.split_once('='))
         .any(|(name, value)| name == TAG_VARIABLE && is_match(value))
         .then_some(process)
+}
+
+/// The environment of a process. A process whose main thread has ended shows it at its other threads only.
+#[cfg(target_os = "linux")]
+fn environment(pid: u32) -> Option<Vec<u8>> {
+    match fs::read(format!("/proc/{pid}/environ")) {
+        Ok(environment) if !environment.is_empty() => return Some(environment),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
+        Ok(_) | Err(_) => {}
+    }
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    threads.flatten().find_map(|thread| {
+        fs::read(thread.path().join("environ")).ok().filter(|environment| !environment.is_empty())
+    })
 }
 
 #[cfg(test)]
@@ -286,5 +333,41 @@ mod tests {
         check(") t", true, true);
         assert_eq!(ProcessStat::parse("nonsense"), None);
         assert_eq!(ProcessStat::parse("77 (a) S 12"), None);
+    }
+
+    /// A shell with children that run below it.
+    #[cfg(target_os = "linux")]
+    #[expect(clippy::disallowed_methods, reason = "processes to kill")]
+    fn shell(script: &str) -> (std::process::Child, ProcessHandle) {
+        let child = std::process::Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let handle = ProcessHandle::open_pid(child.id()).unwrap().unwrap();
+        toolrack_testkit::eventually(Duration::from_secs(10), "the shell has children", || {
+            !handle.descendants().is_empty()
+        });
+        (child, handle)
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn root_is_killed_after_the_last_of_its_tree() {
+        let (mut child, root) = shell("sleep 300 & wait");
+        // Without time to die, the descendant is left.
+        assert_eq!(kill_tree(&root, now()), KilledTree { n_killed: 1, n_left: 1 });
+        assert!(!root.has_exited());
+        assert_eq!(kill_tree(&root, now() + KILL_TREE_TIMEOUT).n_left, 0);
+        child.wait().unwrap();
+        assert_eq!(kill_tree(&root, now() + KILL_TREE_TIMEOUT), KilledTree::default());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn tree_that_forks_all_the_time_is_killed() {
+        let forks = "sh -c 'while :; do sleep 300 & done'";
+        let (mut child, root) = shell(&format!("{forks} & {forks} & wait"));
+        let descendants = root.descendants();
+        let killed = kill_tree(&root, now() + Duration::from_secs(20));
+        assert_eq!(killed.n_left, 0);
+        assert!(killed.n_killed > 2 && descendants.iter().all(ProcessHandle::has_exited));
+        child.wait().unwrap();
     }
 }

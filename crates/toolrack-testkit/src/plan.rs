@@ -11,8 +11,8 @@ mod fault;
 mod tests;
 
 pub(crate) use fault::{
-    Cursor, FAULTS, Fault, Framing, Garbage, HugePlacement, Ignored, Lines, MemberValue, Message,
-    Reply, Shape, Stream, Tag, WrongId,
+    Cursor, EscapeeKind, FAULTS, Fault, Framing, Garbage, HugePlacement, Ignored, Lines,
+    MemberValue, Message, Reply, Shape, Stream, WrongId,
 };
 
 use self::fault::fault_name;

@@ -3,6 +3,7 @@
 //! **Invariant:** a marker is unique, so every process found with it belongs to the test that created it.
 
 use std::io::{self, Read};
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,7 +29,8 @@ pub struct Process {
     pub pid: u32,
     /// Arguments, joined by spaces.
     pub command_line: String,
-    /// State letter of `/proc/PID/stat`; never `Z`, since a zombie has no environment.
+    /// State letter of `/proc/PID/stat`. `Z` is a process whose main thread has ended: one that has exited has no
+    /// environment.
     pub state: char,
 }
 
@@ -59,9 +61,7 @@ impl Marker {
     pub fn survivors(&self) -> Vec<Process> {
         let assignment = format!("{}={}", Self::VARIABLE, self.value);
         let carries = |pid: u32, file: &str, text: &str| {
-            std::fs::read(format!("/proc/{pid}/{file}")).is_ok_and(|bytes| {
-                bytes.split(|byte| *byte == 0).any(|part| part == text.as_bytes())
-            })
+            read_of_process(pid, file).split(|byte| *byte == 0).any(|part| part == text.as_bytes())
         };
         pids()
             .filter(|pid| *pid != std::process::id())
@@ -108,6 +108,18 @@ impl Marker {
         });
         assert!(gone, "{} processes are left after {within:?}: {left:#?}", left.len());
     }
+}
+
+/// A file of a process; empty if it has exited. A process whose main thread has ended has it at its other threads only.
+fn read_of_process(pid: u32, file: &str) -> Vec<u8> {
+    let own = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    if !own.is_empty() {
+        return own;
+    }
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of_thread =
+        |path: &Path| std::fs::read(path.join(file)).ok().filter(|text| !text.is_empty());
+    threads.filter_map(|thread| of_thread(&thread.path())).next().unwrap_or_default()
 }
 
 /// An id that is unique across processes and restarts.

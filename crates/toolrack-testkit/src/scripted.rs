@@ -67,7 +67,13 @@ fn run_role(options: Options, args: Vec<String>) -> io::Result<ExitCode> {
         },
         Role::Child => child_process::sleep_then_exit(options.lifetime),
         Role::Escapee => child_process::run_escapee(options.lifetime),
-        Role::Between(n_escapees) => child_process::run_intermediate(n_escapees, &options),
+        Role::LeaderlessEscapee => child_process::run_leaderless_escapee(options.lifetime),
+        Role::Between(n_escapees) => {
+            child_process::run_intermediate(n_escapees, "escapee", &options)
+        }
+        Role::BetweenLeaderless(n_escapees) => {
+            child_process::run_intermediate(n_escapees, "leaderless", &options)
+        }
     }
 }
 

@@ -2,9 +2,13 @@
 
 use super::{Finding, numbered};
 
-/// Files that may have `unsafe`: one product module, and the counting allocator of the benchmarks.
-const UNSAFE_FILES: [&str; 2] =
-    ["crates/toolrack-stdio/src/sys.rs", "crates/toolrack-bench/src/alloc.rs"];
+/// Files that may have `unsafe`: one product module, the counting allocator of the benchmarks, and the child processes
+/// of the test server.
+const UNSAFE_FILES: [&str; 3] = [
+    "crates/toolrack-stdio/src/sys.rs",
+    "crates/toolrack-bench/src/alloc.rs",
+    "crates/toolrack-testkit/src/scripted/child_process.rs",
+];
 
 pub(crate) fn findings(path: &str, text: &str) -> Vec<Finding> {
     let mut found = Vec::new();

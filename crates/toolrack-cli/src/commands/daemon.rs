@@ -15,24 +15,28 @@ use tokio::time::Instant;
 use toolrack_daemon::{
     DEFAULT_ADDR, Daemon as Host, DaemonInfo, DaemonOptions as HostOptions, KeyFile, ShutdownKind,
 };
-use toolrack_platform::{ProcessTable, unix_time_ms};
+use toolrack_platform::unix_time_ms;
 use toolrack_service::{ErrorCode, McpStatus, SharedLookup};
-use toolrack_stdio::{ProcessHandle, process_start_time};
+use toolrack_stdio::ProcessHandle;
 
 use crate::args::{DaemonAction, DaemonStartOptions, DashboardOptions};
 use crate::commands::{Context, logs};
 use crate::config_service::{insert_key, service_options};
-use crate::daemon_client::{self, Daemon, DaemonEnv, find_any, find_matching, log_file};
+use crate::daemon_client::{
+    self, Daemon, DaemonEnv, StopRequest, find_any, find_matching, log_file,
+};
 use crate::error::{CliError, ExitCode, command};
 use crate::external_program::open_page;
 use crate::printer::{Output, format_ago, format_utc};
 use crate::server_selection::{Servers, Warnings};
 use crate::settings::{Listen, Settings, Variable, env_var};
 
-/// The daemon gives running calls five seconds, and its servers more time after that.
+/// The daemon gives running calls five seconds, and its servers up to thirty after that. A daemon that gets SIGTERM needs
+/// as long as one that was asked.
 const STOP_TIMEOUT: Duration = Duration::from_secs(45);
-/// A daemon that did not answer and gets SIGTERM shuts down as well, if it can.
-const TERMINATE_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a daemon that accepts no connection may take, because it may be stopping already. A second signal would cut
+/// that short.
+const STOPPING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a killed process may take to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the guardians of a killed daemon may take to end its servers.
@@ -186,17 +190,22 @@ async fn stop(context: &Context) -> Result<(), CliError> {
     };
     let pid = daemon.running.pid;
     // Before it ends: afterwards nothing tells its processes from others.
-    let processes = DaemonProcesses::open(&daemon.running, settings)?;
+    let processes = DaemonProcesses::open(&daemon.running, context).await?;
     let mut forced_by = None;
-    let has_answered = daemon.ask_to_stop().await?;
-    // It may have ended since it was found.
-    if !has_answered && !is_released(pid, Duration::ZERO, context).await? {
-        printer.note(format_args!("note: the daemon (process {pid}) does not answer"));
+    let limit = match daemon.ask_to_stop().await {
+        StopRequest::Accepted => STOP_TIMEOUT,
+        StopRequest::NotConnected => STOPPING_TIMEOUT,
+        // It may have ended since it was found.
+        StopRequest::Failed => Duration::ZERO,
+    };
+    let mut is_stopped = is_released(pid, limit, context).await?;
+    if !is_stopped {
+        printer.note(format_args!("note: the daemon (process {pid}) does not answer or stop"));
         processes.daemon(&daemon.running)?.terminate()?;
         forced_by = Some("SIGTERM");
+        is_stopped = is_released(pid, STOP_TIMEOUT, context).await?;
     }
-    let limit = if forced_by.is_none() { STOP_TIMEOUT } else { TERMINATE_TIMEOUT };
-    if !is_released(pid, limit, context).await? {
+    if !is_stopped {
         printer.note(format_args!("note: the daemon (process {pid}) does not stop; killing it"));
         processes.daemon(&daemon.running)?.kill()?;
         forced_by = Some("SIGKILL");
@@ -238,15 +247,16 @@ struct DaemonProcesses {
 }
 
 impl DaemonProcesses {
-    fn open(running: &DaemonInfo, settings: &Settings) -> Result<Self, CliError> {
-        let open = |pid: u32, started: u64| ProcessHandle::open(pid, started).ok().flatten();
-        let daemon = running.start_time.and_then(|started| open(running.pid, started));
-        let servers = ProcessTable::scan().descendants(running.pid).into_iter();
-        let servers = servers
-            .filter_map(|process| open(process.pid, process_start_time(process.pid)?))
-            .collect();
+    async fn open(running: &DaemonInfo, context: &Context) -> Result<Self, CliError> {
+        let (pid, started) = (running.pid, running.start_time);
+        let open = move || {
+            let daemon = started.and_then(|started| ProcessHandle::open(pid, started).ok()?);
+            let servers = daemon.as_ref().map(ProcessHandle::descendants).unwrap_or_default();
+            Ok((daemon, servers))
+        };
+        let (daemon, servers) = context.blocking(open).await?;
         // The lock holder wrote this pid. It is still that process only if it still holds the lock.
-        let is_same = DaemonInfo::find(settings.home()?)?.as_ref() == Some(running);
+        let is_same = DaemonInfo::find(context.settings.home()?)?.as_ref() == Some(running);
         Ok(Self { daemon: daemon.filter(|_| is_same), servers })
     }
 

@@ -29,12 +29,12 @@ const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60),
 
 /// Starts the demo server, lists and calls its tools, and stops it.
 pub(crate) async fn demo(era: EraChoice, context: &Context) -> Result<(), CliError> {
+    // Cleans up orphans of crashed runs first.
+    context.blocking(|| Ok(toolrack_stdio::kill_orphans())).await?;
     context.run_cancellable(run(era, &context.printer)).await
 }
 
 async fn run(era: EraChoice, printer: &Printer) -> Result<(), CliError> {
-    // Cleans up orphans of crashed runs first.
-    toolrack_stdio::kill_orphans();
     let server = McpServerDef {
         command: std::env::current_exe()?.display().to_string(),
         args: vec![SERVER_ARGUMENT.to_owned()],

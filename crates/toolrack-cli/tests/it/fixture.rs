@@ -73,7 +73,12 @@ impl Fixture {
 
     /// Runs the program to completion.
     pub(crate) fn run(&self, args: &[&str]) -> Outcome {
-        outcome(self.toolrack(args))
+        self.run_within(LONG, args)
+    }
+
+    /// Runs the program to completion, or kills it and fails after the limit.
+    pub(crate) fn run_within(&self, limit: Duration, args: &[&str]) -> Outcome {
+        outcome_within(limit, self.toolrack(args))
     }
 
     /// Runs a shell command.
@@ -85,9 +90,13 @@ impl Fixture {
 }
 
 /// Runs a command to completion.
-pub(crate) fn outcome(mut command: Command) -> Outcome {
+pub(crate) fn outcome(command: Command) -> Outcome {
+    outcome_within(LONG, command)
+}
+
+fn outcome_within(limit: Duration, mut command: Command) -> Outcome {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (status, stdout, stderr) = ChildGuard::new(child).wait_with_output(LONG).unwrap();
+    let (status, stdout, stderr) = ChildGuard::new(child).wait_with_output(limit).unwrap();
     Outcome { status, stdout, stderr }
 }
 

@@ -2,12 +2,13 @@
 
 use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use toolrack_testkit::eventually;
 
-use crate::fixture::{Fixture, Outcome};
+use crate::fixture::{Fixture, LONG, Outcome};
 
 /// Four seconds until a daemon counts as unresponsive, and a margin for a busy machine.
 const LIMIT: Duration = Duration::from_secs(12);
@@ -64,9 +65,14 @@ fn stopped_daemon_is_reported_in_seconds_and_stopped() {
     says(&["stop", "demo"]);
     says(&["restart", "demo"]);
     says(&["resources"]);
-    says(&["daemon", "status"]);
-    says(&["daemon", "start"]);
-    says(&["dashboard", "--no-browser"]);
+    for args in
+        [["daemon", "status"].as_slice(), &["daemon", "start"], &["dashboard", "--no-browser"]]
+    {
+        says(args);
+        // It would not help.
+        let (outcome, _) = timed(&fixture, args);
+        assert!(!outcome.stderr.contains("--no-daemon"), "{args:?} {outcome:?}");
+    }
     says(&["serve"]);
     says(&["doctor"]);
     for args in [["list"].as_slice(), &["logs", "demo"], &["daemon", "logs"]] {
@@ -83,6 +89,50 @@ fn stopped_daemon_is_reported_in_seconds_and_stopped() {
     fixture.marker.assert_no_processes_left(Duration::ZERO);
     let (again, _) = timed(&fixture, &["daemon", "stop"]);
     assert!(again.stderr.contains("no daemon is running"), "{again:?}");
+}
+
+/// A daemon in the foreground with a server that takes five seconds to stop.
+fn foreground_daemon(fixture: &Fixture) -> Child {
+    let server = toolrack_testkit::program("scripted-server").display().to_string();
+    let add = ["add", "s", "--no-check", "--", &server, "--plan", "ignore=term,eof"];
+    assert_eq!(fixture.run(&add).status.code(), Some(0));
+    let mut command = fixture.toolrack(&["daemon", "start", "--foreground"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually(LONG, "the daemon serves", || {
+        fixture.run(&["call", "s.echo", "text=x"]).status.code() == Some(0)
+            && fixture.run(&["daemon", "status"]).status.code() == Some(0)
+    });
+    child
+}
+
+/// The daemon reads the request to stop and the signal at the same moment.
+#[test]
+fn daemon_that_gets_a_stop_request_and_a_signal_stops_gracefully() {
+    let fixture = Fixture::new();
+    let mut child = foreground_daemon(&fixture);
+    signal(child.id(), Signal::STOP);
+    let reaper = std::thread::spawn(move || child.wait().unwrap());
+    let (stopped, _) = timed(&fixture, &["-o", "json", "daemon", "stop"]);
+    assert!(stopped.stdout.contains("\"signal\": \"SIGTERM\""), "{stopped:?}");
+    assert_eq!(reaper.join().unwrap().code(), Some(0));
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
+}
+
+#[test]
+fn daemon_without_its_socket_gets_a_signal_and_stops_gracefully() {
+    let fixture = Fixture::new();
+    let mut child = foreground_daemon(&fixture);
+    let status = fixture.run(&["-o", "json", "daemon", "status"]).stdout;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    // In its place, so that the daemon does not restore it.
+    std::fs::remove_file(status["socket"].as_str().unwrap()).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(status["socket"].as_str().unwrap()).unwrap());
+    let reaper = std::thread::spawn(move || child.wait().unwrap());
+    let (stopped, _) = timed(&fixture, &["-o", "json", "daemon", "stop"]);
+    assert_eq!(stopped.status.code(), Some(0), "{stopped:?}");
+    assert!(stopped.stdout.contains("\"signal\": \"SIGTERM\""), "{stopped:?}");
+    assert_eq!(reaper.join().unwrap().code(), Some(0));
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// A process that holds the instance lock like a daemon, answers nothing and ignores SIGTERM.
@@ -108,7 +158,8 @@ fn daemon_that_ignores_sigterm_is_killed_with_its_servers() {
     });
     overwrite(&lock, &info);
     let reaper = std::thread::spawn(move || child.wait().unwrap());
-    let (stopped, _) = timed(&fixture, &["-o", "json", "daemon", "stop"]);
+    // It has 45 seconds after SIGTERM.
+    let stopped = fixture.run_within(3 * LONG, &["-o", "json", "daemon", "stop"]);
     assert_eq!(stopped.status.code(), Some(0), "{stopped:?}");
     assert!(stopped.stdout.contains("\"signal\": \"SIGKILL\""), "{stopped:?}");
     assert_eq!(reaper.join().unwrap().signal(), Some(Signal::KILL.as_raw()));

@@ -92,16 +92,18 @@ async fn parallel_calls_from_several_threads_are_not_crossed() {
     for task in 0..N_TASKS {
         let manager = Arc::clone(&manager);
         tasks.spawn(async move {
+            let mut threads = HashSet::new();
             for turn in 0..50 {
                 let (server, text) = (["one", "two"][turn % 2], format!("<{task}:{turn}>"));
                 let arguments = json!({"text": text});
                 let result = manager.call_tool(server, "echo", &arguments).await.unwrap();
                 assert!(result.content.contains(&text), "{text} got {}", result.content);
+                threads.insert(std::thread::current().id());
             }
-            std::thread::current().id()
+            threads
         });
     }
-    let threads: HashSet<_> = tasks.join_all().await.into_iter().collect();
+    let threads: HashSet<_> = tasks.join_all().await.into_iter().flatten().collect();
     assert!(threads.len() > 1, "all tasks ran on one thread");
     manager.close().await;
     marker.assert_no_processes_left(Duration::ZERO);

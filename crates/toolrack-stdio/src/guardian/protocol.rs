@@ -25,13 +25,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use toolrack_transport::{ExitStatus, TransportError, deadline_after};
 
-use crate::guardian::{ARGUMENT, GuardianProcess};
+use crate::guardian::{ARGUMENT, CLEANUP_TIMEOUT, GuardianProcess};
 use crate::launch_spec::LaunchSpec;
 use crate::options::ShutdownTimeouts;
-use crate::orphan_cleanup::{kill_tagged_launch, new_process_tag};
-use crate::process::{
-    DesiredState, ProcessState, exec_error, guardian_error, run_cleanup, sleep_until_some,
-};
+use crate::orphan_cleanup::new_process_tag;
+use crate::process::{DesiredState, ProcessState, exec_error, guardian_error, sleep_until_some};
 
 /// The size of a read buffer for reports, of which every idle server has one. Reports are short.
 const REPORT_BYTES: usize = 128;
@@ -49,6 +47,8 @@ pub(crate) enum Report {
     SpawnFailed { errno: i32 },
     /// The server exited; other processes may be left.
     Exited(ExitStatus),
+    /// No process is left, and the cleanup command runs.
+    CleaningUp,
     /// No process is left. The last report.
     NothingLeft,
 }
@@ -63,23 +63,26 @@ pub(crate) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
 /// A guardian that does not respond in this time is broken. Starting one takes about a millisecond.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a guardian may be stopped while its server runs. A guardian that is stopped longer is killed with the
-/// server, because only a server has a reason to stop it.
+/// How long a guardian may be stopped. A guardian that is stopped longer is killed with its server, because only a
+/// server has a reason to stop it.
 const STOPPED_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How late the last report may be before the guardian is checked for a stop, and the time between checks. Shorter than
-/// the time that `close` waits after both shutdown timeouts.
-const LATE_REPORT: Duration = Duration::from_millis(500);
+/// How late the next report of a guardian that ends its server may be. A guardian that is later is killed with the
+/// server. Shorter than the time that `close` waits after both shutdown timeouts.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// When a guardian is killed again that could not be killed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A server under a guardian.
 #[derive(Debug)]
 pub(crate) struct GuardedProcess {
     pub(crate) guardian: GuardianProcess,
     reports: Reports,
-    requests: OwnedWriteHalf,
-    tag: String,
-    /// Used only if the guardian is killed; otherwise the guardian runs the command.
-    cleanup: Option<Command>,
+    /// `None` once the server is abandoned: the guardian learns of it by the closed half of the socket.
+    requests: Option<OwnedWriteHalf>,
+    /// When the next report is due. `None` while the server may run.
+    report_deadline: Option<Instant>,
 }
 
 type Reports = Lines<BufReader<OwnedReadHalf>>;
@@ -121,6 +124,7 @@ impl GuardianConnection {
         if launch.len() > MAX_MESSAGE_BYTES {
             return Err(exec_error(spec, io::ErrorKind::ArgumentListTooLong.into()));
         }
+        guardian.server_starts(tag, spec.cleanup_command().map(Command::from));
         let started = timeout(START_TIMEOUT, async {
             let n_sent = send_pipes(&socket, pipes, &launch).await?;
             let (reader, mut requests) = socket.into_split();
@@ -129,24 +133,22 @@ impl GuardianConnection {
             let report = next_report(&mut reports).await?;
             Ok((report, reports, requests))
         });
-        let started = started.await;
-        // The server may run already, and stop its guardian before that reports anything.
-        if !matches!(started, Ok(Ok((Some(_), ..)))) && guardian.is_stopped() {
-            guardian.kill_with_server(&tag).await;
-            return Err(guardian_error(io::ErrorKind::TimedOut.into()));
-        }
-        match started {
+        let error = match started.await {
             Ok(Ok((Some(Report::Started), reports, requests))) => {
-                let cleanup = spec.cleanup_command().map(Command::from);
-                Ok(GuardedProcess { guardian, reports, requests, tag, cleanup })
+                let requests = Some(requests);
+                return Ok(GuardedProcess { guardian, reports, requests, report_deadline: None });
             }
             Ok(Ok((Some(Report::SpawnFailed { errno }), ..))) => {
-                Err(exec_error(spec, io::Error::from_raw_os_error(errno)))
+                guardian.server_has_ended();
+                return Err(exec_error(spec, io::Error::from_raw_os_error(errno)));
             }
-            Ok(Ok(_)) => Err(guardian_error(io::ErrorKind::UnexpectedEof.into())),
-            Ok(Err(error)) => Err(guardian_error(error)),
-            Err(_elapsed) => Err(guardian_error(io::ErrorKind::TimedOut.into())),
-        }
+            Ok(Ok(_)) => io::ErrorKind::UnexpectedEof.into(),
+            Ok(Err(error)) => error,
+            Err(_elapsed) => io::ErrorKind::TimedOut.into(),
+        };
+        // The server may run already, and stop or kill its guardian before that reports anything.
+        guardian.end_server().await;
+        Err(guardian_error(error))
     }
 }
 
@@ -180,27 +182,23 @@ impl GuardedProcess {
         mut desired: watch::Receiver<DesiredState>,
         report: &(dyn Fn(ProcessState) + Sync),
     ) {
-        let exit = self.relay(&mut desired, report).await;
-        // An abandoned guardian learns of it by the closed socket.
+        let status = self.relay(&mut desired, report).await;
+        report(ProcessState::Gone(status));
         drop((self.reports, self.requests));
-        if let Some(status) = exit {
-            report(ProcessState::Gone(status));
-        }
-        self.guardian.end(&self.tag).await;
+        self.guardian.watch().await;
     }
 
-    /// Relays stop requests to the guardian and its reports to us. Returns the exit status once no process is left, or
-    /// `None` when the server is abandoned.
+    /// Relays stop requests to the guardian and its reports to us. Returns the exit status once no process is left.
     async fn relay(
         &mut self,
         desired: &mut watch::Receiver<DesiredState>,
         report: &(dyn Fn(ProcessState) + Sync),
-    ) -> Option<ExitStatus> {
+    ) -> ExitStatus {
         let mut exit = ExitStatus::Unknown;
-        let mut is_stopping = false;
         let mut child_signals = signal(SignalKind::child()).ok();
-        // When to check whether the guardian is stopped. A stop before the line above sends no signal that we see.
-        let mut check = self.guardian.is_stopped().then(|| Instant::now() + STOPPED_TIMEOUT);
+        // When a guardian that is stopped is killed. A stop before the line above sends no signal that we see.
+        let mut continue_deadline =
+            self.guardian.is_stopped().then(|| Instant::now() + STOPPED_TIMEOUT);
         loop {
             tokio::select! {
                 received = next_report(&mut self.reports) => match received {
@@ -208,40 +206,45 @@ impl GuardedProcess {
                         exit = status;
                         report(ProcessState::Exited(status));
                     }
-                    Ok(Some(Report::NothingLeft)) => return Some(exit),
+                    Ok(Some(Report::CleaningUp)) => {
+                        let both = CLEANUP_TIMEOUT + SILENCE_TIMEOUT;
+                        self.report_deadline = Some(Instant::now() + both);
+                    }
+                    Ok(Some(Report::NothingLeft)) => {
+                        self.guardian.server_has_ended();
+                        return exit;
+                    }
                     // The connection ended without the last report, so the guardian was killed.
                     Ok(Some(Report::Started | Report::SpawnFailed { .. }) | None) | Err(_) => {
-                        kill_remaining(self.tag.clone()).await;
-                        run_cleanup(self.cleanup.take()).await;
-                        return Some(exit);
+                        self.guardian.end_server().await;
+                        return exit;
                     }
                 },
-                changed = desired.changed() => {
+                changed = desired.changed(), if self.requests.is_some() => {
                     let state = changed.map_or(DesiredState::Abandoned, |()| *desired.borrow_and_update());
                     match state {
                         DesiredState::Running => {}
-                        DesiredState::Stopped(timeouts) => {
-                            self.stop(&timeouts).await;
-                            is_stopping = true;
-                            let both = timeouts.close_stdin.saturating_add(timeouts.terminate);
-                            let late = deadline_after(Instant::now(), both.saturating_add(LATE_REPORT));
-                            check = Some(check.map_or(late, |check| check.min(late)));
+                        DesiredState::Stopped(timeouts) => self.stop(&timeouts).await,
+                        DesiredState::Abandoned => {
+                            self.requests = None;
+                            self.expect_end(&ShutdownTimeouts::ABANDONED);
                         }
-                        DesiredState::Abandoned => return None,
                     }
                 }
                 () = next_signal(&mut child_signals) => {
-                    if check.is_none() && self.guardian.is_stopped() {
-                        check = Some(Instant::now() + STOPPED_TIMEOUT);
+                    if continue_deadline.is_none() && self.guardian.is_stopped() {
+                        continue_deadline = Some(Instant::now() + STOPPED_TIMEOUT);
                     }
                 }
-                () = sleep_until_some(check) => {
-                    if self.guardian.is_stopped() {
-                        self.guardian.kill_with_server(&self.tag).await;
-                        run_cleanup(self.cleanup.take()).await;
-                        return Some(exit);
+                () = sleep_until_some(earliest(continue_deadline, self.report_deadline)) => {
+                    let is_late = self.report_deadline.is_some_and(|due| due <= Instant::now());
+                    continue_deadline = None;
+                    if is_late || self.guardian.is_stopped() {
+                        if self.guardian.end_server().await {
+                            return exit;
+                        }
+                        self.report_deadline = Some(Instant::now() + RETRY_INTERVAL);
                     }
-                    check = is_stopping.then(|| Instant::now() + LATE_REPORT);
                 }
             }
         }
@@ -249,14 +252,28 @@ impl GuardedProcess {
 
     /// Requests a stop. A failure means that the guardian is gone, which `next_report` finds out.
     async fn stop(&mut self, timeouts: &ShutdownTimeouts) {
+        self.expect_end(timeouts);
+        let Some(requests) = &mut self.requests else { return };
         let sent = match encode(timeouts) {
-            Ok(line) => self.requests.write_all(&line).await,
+            Ok(line) => requests.write_all(&line).await,
             Err(error) => Err(error),
         };
         if let Err(error) = sent {
             tracing::debug!(%error, "cannot send the stop message to the guardian");
         }
     }
+
+    /// Sets the time at which the guardian has to have ended the server.
+    fn expect_end(&mut self, timeouts: &ShutdownTimeouts) {
+        let both = timeouts.close_stdin.saturating_add(timeouts.terminate);
+        let due = deadline_after(Instant::now(), both.saturating_add(SILENCE_TIMEOUT));
+        self.report_deadline = earliest(self.report_deadline, Some(due));
+    }
+}
+
+/// The earlier of two instants, of which each may be missing.
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }
 
 /// The next signal. Never, if the system does not report signals.
@@ -267,16 +284,6 @@ async fn next_signal(signals: &mut Option<SignalStream>) {
     };
     if received.is_none() {
         pending::<()>().await;
-    }
-}
-
-/// Kills the processes of a server whose guardian was killed. The server itself dies with its guardian; processes
-/// outside its session are found by their tag.
-async fn kill_remaining(tag: String) {
-    tracing::warn!("guardian was killed; ending the server's processes by their tag");
-    match tokio::task::spawn_blocking(move || kill_tagged_launch(&tag)).await {
-        Ok(n_killed) => tracing::debug!(n_killed, "killed processes without a guardian"),
-        Err(error) => tracing::warn!(%error, "orphan cleanup was interrupted"),
     }
 }
 
@@ -305,6 +312,7 @@ mod tests {
             Report::Exited(ExitStatus::Code(-1)),
             Report::Exited(ExitStatus::Signal(9)),
             Report::Exited(ExitStatus::Unknown),
+            Report::CleaningUp,
             Report::NothingLeft,
         ] {
             assert_eq!(roundtrip(&report), report);

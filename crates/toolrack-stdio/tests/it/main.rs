@@ -13,4 +13,5 @@ mod limits;
 mod process_tree;
 mod run_command;
 mod runtime;
+mod silent_guardian;
 mod spawn_errors;

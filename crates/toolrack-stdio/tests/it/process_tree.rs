@@ -17,6 +17,8 @@ use crate::fixture::{
 };
 
 const PROMPT: Duration = Duration::from_millis(500);
+/// For a condition that is met at once, also on a machine under load.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Closes the transport, and checks that no process is left and how long it took.
 async fn check(plan: &str, limit: Duration) {
@@ -24,11 +26,14 @@ async fn check(plan: &str, limit: Duration) {
     let transport =
         initialized(&scripted_server(&marker, &["--plan", plan]), fast_shutdown()).await;
     assert!(!marker.survivors().is_empty());
+    let guardian = find_guardian(&marker);
     let started = Instant::now();
     transport.close().await;
     let took = started.elapsed();
     assert!(took < limit, "{plan}: {took:?}");
     marker.assert_no_processes_left(Duration::ZERO);
+    // It carries no marker.
+    assert_gone(guardian).await;
 }
 
 #[tokio::test]
@@ -56,6 +61,7 @@ async fn dropping_the_transport_ends_all_processes() {
     let marker = Marker::new();
     let definition = scripted_server(&marker, &["--plan", "escape=2; ignore=term,eof"]);
     let transport = initialized(&definition, guarded()).await;
+    let guardian = find_guardian(&marker);
     drop(transport);
     let gone = async {
         while !marker.survivors().is_empty() {
@@ -63,6 +69,7 @@ async fn dropping_the_transport_ends_all_processes() {
         }
     };
     tokio::time::timeout(Duration::from_secs(2), gone).await.unwrap();
+    assert_gone(guardian).await;
 }
 
 #[tokio::test]
@@ -126,9 +133,11 @@ async fn server_inherits_only_the_allowlist_and_three_descriptors() {
 #[tokio::test]
 async fn killed_guardian_leaves_no_orphans() {
     let marker = Marker::new();
-    let transport =
-        initialized(&scripted_server(&marker, &["--plan", "escape=2; ignore=term,eof"]), guarded())
-            .await;
+    let transport = initialized(
+        &scripted_server(&marker, &["--plan", "escape=2; escape=1,leaderless; ignore=term,eof"]),
+        guarded(),
+    )
+    .await;
     let kill = async { kill_guardian(&marker) };
     let slow = call(&transport, "sleep", json!({"ms": 20_000}), 30_000);
     let (outcome, ()) = tokio::join!(slow, kill);
@@ -144,7 +153,7 @@ async fn close_warns_about_processes_that_do_not_exit() {
     let logged = LogCapture::default();
     let _default = tracing::subscriber::set_default(logged.clone());
     let marker = Marker::new();
-    let cleanup = CleanupCommand { command: "sleep".to_owned(), args: vec!["6".to_owned()] };
+    let cleanup = CleanupCommand { command: "sleep".to_owned(), args: vec!["8".to_owned()] };
     let options = StdioOptions { cleanup: Some(cleanup), ..fast_shutdown() };
     let transport = initialized(&scripted_server(&marker, &[]), options).await;
     transport.close().await;
@@ -156,21 +165,25 @@ async fn close_warns_about_processes_that_do_not_exit() {
 }
 
 /// A server that stops its guardian, with processes outside the session of which some have no tag.
-const STOPS_GUARDIAN: &str = "escape=2; escape=1,untagged; ignore=term,eof";
+pub(crate) const STOPS_GUARDIAN: &str =
+    "escape=2; escape=1,untagged; escape=1,leaderless; ignore=term,eof";
 
-fn hostile_server(marker: &Marker, plan: &str) -> McpServerDef {
+pub(crate) fn hostile_server(marker: &Marker, plan: &str) -> McpServerDef {
     scripted_server(marker, &["--marker", marker.value(), "--plan", plan])
 }
 
 /// The parts of `close`, and a second for a machine under load.
-const CLOSE_LIMIT: Duration = Duration::from_millis(200 + 200 + 1000 + 1000);
+pub(crate) const CLOSE_LIMIT: Duration = Duration::from_millis(200 + 200 + 3000 + 1000);
 
 #[tokio::test]
 async fn stopped_guardian_leaves_no_process_when_close_returns() {
-    for plan in [STOPS_GUARDIAN, "escape=2; escape=1,untagged; ignore=term,eof; tree"] {
+    for plan in [STOPS_GUARDIAN, &format!("{STOPS_GUARDIAN}; tree")] {
         let marker = Marker::new();
         let transport = initialized(&hostile_server(&marker, plan), fast_shutdown()).await;
         let guardian = find_guardian(&marker);
+        toolrack_testkit::eventually(LIMIT, "a main thread has ended", || {
+            marker.survivors().iter().any(|process| process.state == 'Z')
+        });
         kill_process(guardian, Signal::STOP).unwrap();
         let started = Instant::now();
         transport.close().await;
@@ -242,9 +255,11 @@ async fn guardian_without_descriptors_ends_all_processes() {
     let marker = Marker::new();
     let transport = initialized(&hostile_server(&marker, STOPS_GUARDIAN), fast_shutdown()).await;
     let none = Rlimit { current: Some(0), maximum: Some(0) };
-    prlimit(Some(find_guardian(&marker)), Resource::Nofile, none).unwrap();
+    let guardian = find_guardian(&marker);
+    prlimit(Some(guardian), Resource::Nofile, none).unwrap();
     transport.close().await;
     marker.assert_no_processes_left(Duration::ZERO);
+    assert_gone(guardian).await;
 }
 
 #[tokio::test]
@@ -337,7 +352,7 @@ async fn cleanup_kills_stopped_guardians_of_lost_owners_only() {
 }
 
 /// Waits with the runtime, which reaps the guardian.
-async fn assert_gone(guardian: Pid) {
+pub(crate) async fn assert_gone(guardian: Pid) {
     let gone = async {
         while rustix::process::test_kill_process(guardian).is_ok() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -354,7 +369,7 @@ fn signal_guardian(marker: &Marker, signal: Signal) {
     kill_process(find_guardian(marker), signal).unwrap();
 }
 
-fn find_guardian(marker: &Marker) -> Pid {
+pub(crate) fn find_guardian(marker: &Marker) -> Pid {
     let guardian = toolrack_testkit::children_of(std::process::id())
         .into_iter()
         .find(|pid| is_guardian_of(*pid, marker))

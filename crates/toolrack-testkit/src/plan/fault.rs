@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     Close(Stream),
     Leak(i32),
     StopRead,
-    Escape { count: u64, tag: Tag },
+    Escape { count: u64, kind: EscapeeKind },
     StopParent,
     Children(u64),
     Spin,
@@ -140,13 +140,15 @@ pub(crate) enum Stream {
     Stderr,
 }
 
-/// Whether a process keeps the tag by which its owner could find it.
+/// What hides an escaped process from its owner: the lack of the tag, or of a main thread.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Tag {
+pub(crate) enum EscapeeKind {
     #[default]
     Tagged,
     Untagged,
+    /// Tagged, and its main thread has ended.
+    Leaderless,
 }
 
 /// Message that a server sends unasked.
@@ -253,7 +255,7 @@ pub(crate) const FAULTS: &str = "\
   leak(0)              exits and leaves a process that holds stdout open
   stopread             stops reading after this message
   escape(2)            starts sleeping processes that leave the session and ignore TERM; escape(2,untagged): \
-    without the tag in their environment
+    without the tag in their environment; escape(2,leaderless): their main thread ends, another one sleeps
   stopparent           stops the process that started the server, its guardian, with SIGSTOP
   children(2)          starts sleeping processes
   spin                 burns a CPU and does nothing else
@@ -315,7 +317,7 @@ impl Fault {
             "close" => Self::Close(args.word()?),
             "leak" => Self::Leak(args.or(0, exit_code)?),
             "stopread" => Self::StopRead,
-            "escape" => Self::Escape { count: args.count(1)?, tag: args.word()? },
+            "escape" => Self::Escape { count: args.count(1)?, kind: args.word()? },
             "stopparent" => Self::StopParent,
             "children" => Self::Children(args.count(1)?),
             "spin" => Self::Spin,

@@ -46,8 +46,10 @@ fn fault_without_a_trigger_uses_its_default() {
     check("late", Trigger::Call, Fault::Late(Duration::from_millis(200)));
     check("ignore=term,eof", Trigger::Start, Fault::Ignore(vec![Ignored::Term, Ignored::Eof]));
     check("tree", Trigger::Start, Fault::Tree(1));
-    check("escape=2", Trigger::Start, Fault::Escape { count: 2, tag: Tag::Tagged });
-    check("escape=1,untagged", Trigger::Start, Fault::Escape { count: 1, tag: Tag::Untagged });
+    let escape = |count, kind| Fault::Escape { count, kind };
+    check("escape=2", Trigger::Start, escape(2, EscapeeKind::Tagged));
+    check("escape=1,untagged", Trigger::Start, escape(1, EscapeeKind::Untagged));
+    check("escape=1,leaderless", Trigger::Start, escape(1, EscapeeKind::Leaderless));
     check("stopparent", Trigger::Start, Fault::StopParent);
     check("cursor=empty", Trigger::List, Fault::Cursor(Cursor::Empty));
     check("version=1999-01-01", Trigger::Initialize, Fault::Version("1999-01-01".to_owned()));

@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::options::Options;
 use crate::harness::command;
-use crate::plan::Tag;
+use crate::plan::EscapeeKind;
 
 /// The variable by which the stdio transport finds the processes of a server.
 const TAG_VARIABLE: &str = "TOOLRACK_RUN";
@@ -46,18 +46,30 @@ pub(super) fn start_stdout_holder(options: &Options) -> io::Result<()> {
 }
 
 /// Starts processes in their own session and without a parent; returns when they have escaped.
-pub(super) fn start_escapees(n_escapees: u64, tag: Tag, options: &Options) -> io::Result<()> {
-    let mut between = role(&format!("between:{n_escapees}"), options, Stdio::null())?;
-    if tag == Tag::Untagged {
+pub(super) fn start_escapees(
+    n_escapees: u64,
+    kind: EscapeeKind,
+    options: &Options,
+) -> io::Result<()> {
+    let role_name = match kind {
+        EscapeeKind::Tagged | EscapeeKind::Untagged => "between",
+        EscapeeKind::Leaderless => "between-leaderless",
+    };
+    let mut between = role(&format!("{role_name}:{n_escapees}"), options, Stdio::null())?;
+    if kind == EscapeeKind::Untagged {
         between.env_remove(TAG_VARIABLE);
     }
     let between = between.spawn()?.wait()?;
     if between.success() { Ok(()) } else { Err(io::Error::other("no process escaped")) }
 }
 
-pub(super) fn run_intermediate(n_escapees: u64, options: &Options) -> io::Result<ExitCode> {
+pub(super) fn run_intermediate(
+    n_escapees: u64,
+    role_name: &str,
+    options: &Options,
+) -> io::Result<ExitCode> {
     for _ in 0..n_escapees {
-        let mut escapee = start("escapee", options, Stdio::piped())?;
+        let mut escapee = start(role_name, options, Stdio::piped())?;
         // The escapee writes a byte once it has left the session; only then may its parent exit.
         if let Some(mut pipe) = escapee.stdout.take() {
             pipe.read_exact(&mut [0])?;
@@ -67,12 +79,34 @@ pub(super) fn run_intermediate(n_escapees: u64, options: &Options) -> io::Result
 }
 
 pub(super) fn run_escapee(lifetime: Duration) -> io::Result<ExitCode> {
+    escape()?;
+    sleep_then_exit(lifetime)
+}
+
+/// Escapes, and goes on without its main thread.
+pub(super) fn run_leaderless_escapee(lifetime: Duration) -> io::Result<ExitCode> {
+    escape()?;
+    thread::spawn(move || sleep_then_exit(lifetime));
+    exit_this_thread()
+}
+
+fn escape() -> io::Result<()> {
     rustix::process::setsid()?;
     for signal in [SIGTERM, SIGHUP, SIGINT] {
         ignore_signal(signal)?;
     }
-    io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush())?;
-    sleep_then_exit(lifetime)
+    io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush())
+}
+
+/// Ends the calling thread and leaves the other threads of the process alone.
+#[expect(unsafe_code, reason = "no safe function ends the main thread alone")]
+fn exit_this_thread() -> ! {
+    loop {
+        // SAFETY: takes only a number. The thread runs no destructor and holds no lock that another thread takes.
+        unsafe {
+            libc::syscall(libc::SYS_exit, 0);
+        }
+    }
 }
 
 /// Stops the process that started this one.

@@ -61,8 +61,8 @@ impl MessageContext {
                 child_process::exit(*code);
             }
             Fault::StopRead => server.flags.stopped_reading.store(true, Ordering::Relaxed),
-            Fault::Escape { count, tag } => {
-                exit_on_error(child_process::start_escapees(*count, *tag, options));
+            Fault::Escape { count, kind } => {
+                exit_on_error(child_process::start_escapees(*count, *kind, options));
             }
             Fault::StopParent => exit_on_error(child_process::stop_parent()),
             Fault::Children(count) => exit_on_error(child_process::start_children(*count, options)),

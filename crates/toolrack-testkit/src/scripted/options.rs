@@ -43,8 +43,12 @@ pub(super) enum Role {
     Inside(u64),
     Child,
     Escapee,
+    /// An escapee whose main thread has ended.
+    LeaderlessEscapee,
     /// Starts this many escapees and exits, so that they have no parent.
     Between(u64),
+    /// The same with leaderless escapees.
+    BetweenLeaderless(u64),
 }
 
 impl Options {
@@ -149,8 +153,12 @@ fn role(text: &str) -> Result<Role, String> {
     match text.split_once(':') {
         None if text == "child" => Ok(Role::Child),
         None if text == "escapee" => Ok(Role::Escapee),
+        None if text == "leaderless" => Ok(Role::LeaderlessEscapee),
         Some(("inside", left)) => Ok(Role::Inside(quantity::count(left)?)),
         Some(("between", n_escapees)) => Ok(Role::Between(quantity::count(n_escapees)?)),
+        Some(("between-leaderless", n_escapees)) => {
+            Ok(Role::BetweenLeaderless(quantity::count(n_escapees)?))
+        }
         _ => Err(format!("unknown role `{text}`")),
     }
 }
