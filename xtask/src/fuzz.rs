@@ -34,7 +34,7 @@ const MAX_INPUT_BYTES: &str = "-max_len=4096";
 /// Programs and their targets.
 const PROGRAMS: [(&str, &[&str]); 10] = [
     ("http", &["http1_response", "http1_differential", "sse", "gzip"]),
-    ("transport", &["json_rpc", "json_string", "sanitize", "redact", "redact_json"]),
+    ("transport", &["json_rpc", "json_string", "sanitize", "redact", "redact_json", "hidden_text"]),
     ("stdio", &["line_decoder", "guardian_protocol"]),
     ("auth", &["www_authenticate", "oauth_metadata", "oauth_callback"]),
     ("config", &["config", "interpolate", "duration"]),
