@@ -210,12 +210,10 @@ async fn flood_of_bytes_that_are_not_data_is_slowed_down() {
         let server = Server::start(move |seen| match seen.method() {
             "tools/call" => {
                 let body = format!("{flood}\n\ndata: {}\n\n", answer(seen, 1));
-                match is_compressed {
-                    true => Reply::events()
-                        .header("content-encoding", "gzip")
-                        .send(gzip(body.as_bytes())),
-                    false => Reply::events().send(body),
+                if !is_compressed {
+                    return Reply::events().send(body);
                 }
+                Reply::events().header("content-encoding", "gzip").send(gzip(body.as_bytes()))
             }
             _ => Reply::result(seen, json!({})),
         })
