@@ -122,10 +122,12 @@ fn new_server() -> McpConfig {
 /// Lines that have nothing to do with the edit are all there, in order, and no others come. A last line may get a line
 /// break.
 fn check_lines(edit: Edit, before: &str, after: &str, n_entries: usize) {
-    // The brackets and commas of a list belong to its entries.
+    // The brackets and commas of a list belong to its entries, also behind the last entry.
     let is_bare = |line: &str| line.trim().trim_matches(['[', ']', '{', '}', ',']).is_empty();
-    let is_foreign =
-        |line: &&str| !line.contains("mcp") && !line.contains("defaults") && !is_bare(line);
+    let is_list_end = |line: &str| line.contains('{') && line.contains(']');
+    let is_foreign = |line: &&str| {
+        !line.contains("mcp") && !line.contains("defaults") && !is_bare(line) && !is_list_end(line)
+    };
     let lines = |text: &str| -> Vec<String> {
         let lines = text.trim_start_matches('\u{feff}').split_inclusive('\n');
         lines.filter(is_foreign).map(str::to_owned).collect()
