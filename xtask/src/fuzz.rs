@@ -29,17 +29,21 @@ const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanit
      -Cllvm-args=-sanitizer-coverage-trace-compares -Cllvm-args=-simplifycfg-branch-fold-threshold=0";
 
 /// Longest input, in bytes. Short inputs are fast, and a corpus file may be longer.
-const MAX_INPUT_BYTES: &str = "-max_len=4096";
+const MAX_INPUT_BYTES: usize = 4096;
+
+/// Longest inputs of targets with a limit that is larger: the head of a response, with trailers; a field of an event.
+const LONG_INPUTS: [(&str, usize); 3] =
+    [("http1_response", 96 << 10), ("line_decoder", 8 << 10), ("sse", 16 << 10)];
 
 /// Programs and their targets.
 const PROGRAMS: [(&str, &[&str]); 10] = [
     ("http", &["http1_response", "http1_differential", "sse", "gzip"]),
-    ("transport", &["json_rpc", "json_string", "sanitize", "redact", "redact_json"]),
+    ("transport", &["json_rpc", "json_string", "sanitize", "redact", "redact_json", "hidden_text"]),
     ("stdio", &["line_decoder", "guardian_protocol"]),
     ("auth", &["www_authenticate", "oauth_metadata", "oauth_callback"]),
     ("config", &["config", "interpolate", "duration"]),
     ("service", &["toml_edit"]),
-    ("mcp", &["list_page", "call_result"]),
+    ("mcp", &["list_page", "call_result", "web_url"]),
     ("gateway", &["gateway_request", "question"]),
     ("daemon", &["merge_patch"]),
     ("cli", &["call_expression", "tool_arguments"]),
@@ -121,7 +125,7 @@ impl Fuzzer {
         let before = files(&crashes)?;
         let command = self
             .program(program, target, Duration::from_secs(seconds) + SPARE_TIME)
-            .args([format!("-max_total_time={seconds}"), MAX_INPUT_BYTES.to_owned()])
+            .args([format!("-max_total_time={seconds}"), max_len(target)])
             .args(["-print_final_stats=1", "-timeout=10", "-rss_limit_mb=2048", "-verbosity=1"])
             .args([prefix(&crashes)])
             .args([self.folder_of("corpus", target)?, self.corpus(target)]);
@@ -147,7 +151,7 @@ impl Fuzzer {
             let merged = self.folder_of("merged", target)?;
             let command = self
                 .program(program, target, BUILD_LIMIT)
-                .args(["-merge=1", MAX_INPUT_BYTES])
+                .args(["-merge=1".to_owned(), max_len(target)])
                 .args([merged.clone(), self.corpus(target), self.folder_of("corpus", target)?]);
             let exit = command.attached()?;
             ensure!(exit == ExitResult::Success, "`{}`: {exit}", command.command_line());
@@ -249,6 +253,11 @@ fn build(root: &Path, folder: &Path) -> Result<PathBuf> {
     Ok(folder.join(host).join("release"))
 }
 
+fn max_len(target: &str) -> String {
+    let longest = LONG_INPUTS.iter().find(|(name, _)| *name == target);
+    format!("-max_len={}", longest.map_or(MAX_INPUT_BYTES, |(_, n_bytes)| *n_bytes))
+}
+
 fn prefix(folder: &Path) -> OsString {
     let mut argument = OsString::from("-artifact_prefix=");
     argument.push(folder);
@@ -327,6 +336,14 @@ mod tests {
         check("a b", Err("unexpected argument `b` for `fuzz`; see `cargo xtask help`"));
         let unknown = targets(Some("x")).unwrap_err().to_string();
         assert_eq!(unknown, "unknown fuzz target `x`; see `cargo xtask fuzz --list`");
+    }
+
+    #[test]
+    fn long_inputs_are_those_of_targets_with_large_limits() {
+        assert_eq!(max_len("sse"), "-max_len=16384");
+        assert_eq!(max_len("json_rpc"), "-max_len=4096");
+        let is_target = |name: &str| targets(Some(name)).is_ok();
+        assert!(LONG_INPUTS.iter().all(|(name, _)| is_target(name)));
     }
 
     #[test]

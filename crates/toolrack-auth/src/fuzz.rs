@@ -107,8 +107,7 @@ fn is_public(address: IpAddr) -> bool {
             || address.is_link_local()
             || address.is_unspecified()
             || address.is_broadcast()
-            || address.is_multicast()
-            || address.is_documentation() && address.is_private())
+            || address.is_multicast())
     };
     match address {
         IpAddr::V4(address) => is_public_v4(address),

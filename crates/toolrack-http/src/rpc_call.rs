@@ -2,8 +2,8 @@
 //! is resumed if it breaks.
 //!
 //! **Invariant:** a failed exchange fails only its own request.
-//! **Invariant:** a stream is resumed only with `Last-Event-ID`, never sooner than the server's `retry`, and no
-//! more often than [`Backoff`] allows.
+//! **Invariant:** a stream is resumed only with `Last-Event-ID`, never sooner than the server's `retry` (which
+//! counts up to five minutes), and no more often than [`Backoff`] allows.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use toolrack_transport::{
     RequestTimeout, TransportError, TruncatedMessage, split_batch,
 };
 
-use crate::event_budget::{ChunkContent, EventBudget, pause};
+use crate::event_budget::{EventBudget, SLICE_BYTES, SliceContent, pause};
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::OutgoingMessage;
 use crate::response::{BodyKind, HttpResponse, MAX_ERROR_BODY_BYTES, is_too_large, too_large};
@@ -252,20 +252,26 @@ impl Inner {
                 Err(error) if is_too_large(&error) => return Ok(Err(self.body_error(error))),
                 Err(error) => return Err(self.body_error(error)),
             };
-            let (mut found, mut n_events) = (None, 0);
-            // The whole chunk is parsed even after the response, so that its other messages are
-            // routed.
-            parser.feed(&chunk, &mut |event| {
-                n_events += 1;
-                let response = self.match_event(&event, id);
-                found = found.take().or(response);
-            });
+            let mut found = None;
+            for slice in chunk.chunks(SLICE_BYTES) {
+                let mut content = SliceContent::default();
+                content.other_bytes = parser.feed(slice, &mut |event| {
+                    content.n_events += 1;
+                    let response = self.match_event(&event, id);
+                    found = found.take().or(response);
+                });
+                let wait = budget.spend(Instant::now(), content);
+                match found {
+                    None => pause(wait).await,
+                    // The whole chunk is parsed even after the response, so that its other messages are routed, but
+                    // a flood does not delay the response.
+                    Some(_) if wait.is_zero() => {}
+                    Some(_) => break,
+                }
+            }
             if let Some(found) = found {
                 return Ok(found);
             }
-            let (n_bytes, is_partial) = (chunk.len(), parser.is_within_data());
-            let content = ChunkContent { n_bytes, n_events, n_responses: 0, is_partial };
-            pause(budget.spend(Instant::now(), content)).await;
         }
     }
 

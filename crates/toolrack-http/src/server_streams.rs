@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use toolrack_transport::{
 };
 
 use crate::endpoint_url::EndpointUrl;
-use crate::event_budget::{ChunkContent, EventBudget, pause};
+use crate::event_budget::{EventBudget, SLICE_BYTES, SliceContent, pause};
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::OutgoingMessage;
 use crate::response::{BodyKind, HttpResponse};
@@ -89,29 +90,35 @@ impl Inner {
             return Err(RequestError::not_sent(missing_message(response.status, "no stream", b"")));
         }
         let mut parser = SseParser::new(self.max_message_bytes);
-        let mut events = Vec::new();
+        let mut budget = EventBudget::new(Instant::now());
+        let (mut events, mut chunk) = (Vec::new(), Bytes::new());
         let endpoint = loop {
-            let chunk = response.next_chunk(self.max_message_bytes).await;
-            let chunk = chunk.map_err(|error| self.body_error(error))?.ok_or_else(stream_ended)?;
-            parser.feed(&chunk, &mut |event| events.push(event));
+            if chunk.is_empty() {
+                let next = response.next_chunk(self.max_message_bytes).await;
+                chunk = next.map_err(|error| self.body_error(error))?.ok_or_else(stream_ended)?;
+            }
+            let slice = chunk.split_to(chunk.len().min(SLICE_BYTES));
+            let other_bytes = parser.feed(&slice, &mut |event| events.push(event));
             let found = events
                 .iter()
                 .position(|event| matches!(event, SseEvent::Other(name, _) if name == "endpoint"));
             if let Some(SseEvent::Other(_, reference)) = found.map(|index| events.remove(index)) {
                 break self.parse_endpoint(&reference)?;
             }
+            let content = SliceContent { n_events: events.len(), n_responses: 0, other_bytes };
             // Nothing was sent before the `endpoint` event, so an earlier event answers no request.
             events.clear();
+            pause(budget.spend(Instant::now(), content)).await;
         };
         let closed = CancellationToken::new();
         let stream = SseStream { endpoint: Arc::new(endpoint), closed: closed.clone() };
-        // Events of the same chunk that came with the endpoint.
+        // Events of the same slice that came with the endpoint.
         for event in &events {
             self.route_event(event);
         }
         let inner = Arc::clone(self);
         self.tasks.spawn_until_stopped(async move {
-            inner.serve_stream(response, parser, closed).await;
+            inner.serve_stream(response, parser, chunk, closed).await;
         });
         Ok(stream)
     }
@@ -163,33 +170,35 @@ impl Inner {
         }
     }
 
-    /// Reads a long-lived stream to its end. Any byte resets the idle timeout, SSE comments included.
+    /// Reads a long-lived stream to its end, starting with a chunk that was read before. Any byte resets the idle
+    /// timeout, SSE comments included.
     pub(crate) async fn read_until_closed(
         &self,
         response: &mut HttpResponse,
         parser: &mut SseParser,
+        mut chunk: Bytes,
     ) {
         response.idle = Some(self.stream_idle);
         let mut budget = EventBudget::new(Instant::now());
         loop {
-            match response.next_chunk(self.max_message_bytes).await {
-                Ok(Some(chunk)) => {
-                    let (mut n_events, mut n_responses) = (0, 0);
-                    parser.feed(&chunk, &mut |event| {
-                        n_events += 1;
-                        n_responses += usize::from(self.route_event(&event) == Routed::Response);
-                    });
-                    let (n_bytes, is_partial) = (chunk.len(), parser.is_within_data());
-                    let content = ChunkContent { n_bytes, n_events, n_responses, is_partial };
-                    pause(budget.spend(Instant::now(), content)).await;
-                }
+            for slice in chunk.chunks(SLICE_BYTES) {
+                let mut content = SliceContent::default();
+                content.other_bytes = parser.feed(slice, &mut |event| {
+                    content.n_events += 1;
+                    content.n_responses +=
+                        usize::from(self.route_event(&event) == Routed::Response);
+                });
+                pause(budget.spend(Instant::now(), content)).await;
+            }
+            chunk = match response.next_chunk(self.max_message_bytes).await {
+                Ok(Some(chunk)) => chunk,
                 Ok(None) => return,
                 Err(error) => {
                     let error = self.body_error(error);
                     tracing::debug!(error = ?error.error, "a server stream failed");
                     return;
                 }
-            }
+            };
         }
     }
 
@@ -198,9 +207,10 @@ impl Inner {
         self: &Arc<Self>,
         mut response: HttpResponse,
         mut parser: SseParser,
+        first: Bytes,
         closed: CancellationToken,
     ) {
-        let reading = self.read_until_closed(&mut response, &mut parser);
+        let reading = self.read_until_closed(&mut response, &mut parser, first);
         // `Session::open` cancels the token of the session that it replaces.
         if closed.run_until_cancelled(reading).await.is_none() {
             return;
@@ -295,7 +305,7 @@ async fn open_once(
         if inner.stream_is_late.swap(false, Ordering::AcqRel) {
             inner.handler.on_session_renewed();
         }
-        inner.read_until_closed(&mut response, parser).await;
+        inner.read_until_closed(&mut response, parser, Bytes::new()).await;
         return StreamOutcome::Closed;
     }
     let status = response.status;

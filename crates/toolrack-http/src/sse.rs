@@ -40,6 +40,8 @@ pub(crate) struct SseParser {
     next_id: Option<Vec<u8>>,
     last_id: Option<Box<[u8]>>,
     retry: Option<Duration>,
+    /// Bytes of this chunk that are neither kept as data of an event nor the field name of such data.
+    other_bytes: usize,
 }
 
 /// Line being read.
@@ -75,6 +77,7 @@ impl SseParser {
             next_id: None,
             last_id: None,
             retry: None,
+            other_bytes: 0,
         }
     }
 
@@ -94,13 +97,15 @@ impl SseParser {
         self.retry.map(|retry| retry.min(MAX_RETRY))
     }
 
-    /// Whether the last chunk ended within the data of an event.
-    pub(crate) fn is_within_data(&self) -> bool {
-        !self.data.is_empty() || self.is_too_large || matches!(self.line, LineState::Data)
+    /// Parses the next chunk and calls `on_event` for every complete event. Returns how many bytes are not data that is
+    /// kept, and so not limited by the size of an event: comments, other fields, and the rest of an oversize event.
+    pub(crate) fn feed(&mut self, chunk: &[u8], on_event: &mut dyn FnMut(SseEvent)) -> usize {
+        self.other_bytes = 0;
+        self.parse(chunk, on_event);
+        self.other_bytes
     }
 
-    /// Parses the next chunk and calls `on_event` for every complete event.
-    pub(crate) fn feed(&mut self, chunk: &[u8], on_event: &mut dyn FnMut(SseEvent)) {
+    fn parse(&mut self, chunk: &[u8], on_event: &mut dyn FnMut(SseEvent)) {
         let mut rest = self.skip_bom(chunk);
         while !rest.is_empty() {
             if std::mem::take(&mut self.after_cr) && rest.first() == Some(&b'\n') {
@@ -157,6 +162,8 @@ impl SseParser {
             let line_start = std::mem::take(line_start);
             self.line = LineState::Data;
             self.extend_data(strip_space(line_start.get(DATA_PREFIX.len()..).unwrap_or_default()));
+        } else {
+            self.other_bytes += part.len();
         }
     }
 
@@ -165,6 +172,7 @@ impl SseParser {
             self.data.extend_from_slice(part);
             return;
         }
+        self.other_bytes += part.len();
         // The memory is freed at once, because the rest of the event may be endless.
         if !std::mem::replace(&mut self.is_too_large, true) {
             self.data.truncate(MAX_HEAD_BYTES);
@@ -177,8 +185,13 @@ impl SseParser {
     fn end_line(&mut self) -> Option<SseEvent> {
         match std::mem::replace(&mut self.line, LineState::Field(Vec::new())) {
             LineState::Data => self.extend_data(b"\n"),
-            LineState::Field(line) if line.is_empty() => return self.dispatch_event(),
-            LineState::Field(line) => self.process_field(&line),
+            LineState::Field(line) => {
+                self.other_bytes += 1;
+                if line.is_empty() {
+                    return self.dispatch_event();
+                }
+                self.process_field(&line);
+            }
         }
         None
     }

@@ -1,10 +1,14 @@
 //! Fuzz targets of the line decoder and the guardian protocol. docs/internal/fuzzing.md says how to run them.
 
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+
 use bytes::BufMut as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::guardian::protocol::{Report, encode};
+use crate::guardian::receive;
 use crate::launch_spec::LaunchSpec;
 use crate::line_decoder::{DecodedLine, KEPT_BYTES, LineDecoder};
 use crate::options::ShutdownTimeouts;
@@ -15,13 +19,20 @@ type FuzzTarget = (&'static str, fn(&[u8]));
 pub const TARGETS: &[FuzzTarget] =
     &[("line_decoder", line_decoder), ("guardian_protocol", guardian_protocol)];
 
+/// What any socket takes without a reader.
+const MAX_SENT_BYTES: usize = 4096;
+
 /// A line, or the ends of a line over the limit.
 type Line = Result<Vec<u8>, (Vec<u8>, Vec<u8>)>;
 
 /// The lines are those between line breaks, whatever the reads are.
 fn line_decoder(data: &[u8]) {
-    let [step, limit, bytes @ ..] = data else { return };
-    let (step, limit) = (usize::from(*step) + 1, usize::from(*limit) * 4);
+    let [step, limit, n_copies, bytes @ ..] = data else { return };
+    // Short inputs make long lines, which get a buffer of their own.
+    let n_copies = usize::from(*n_copies) + 1;
+    let (step, limit) = ((usize::from(*step) + 1) * n_copies, usize::from(*limit) * 4 * n_copies);
+    let copies = |byte: &u8| vec![*byte; if *byte == b'\n' { 1 } else { n_copies }];
+    let bytes = &*bytes.iter().flat_map(copies).collect::<Vec<u8>>();
     let mut expected: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
     // Not ended by a line break.
     expected.pop();
@@ -73,6 +84,19 @@ fn guardian_protocol(line: &[u8]) {
     check_message::<LaunchSpec>(line);
     check_message::<ShutdownTimeouts>(line);
     check_message::<Report>(line);
+    check_received(line);
+}
+
+/// The first line that the guardian receives is the message, and a line without an end is none.
+fn check_received(bytes: &[u8]) {
+    // More than the buffer of a socket is not read before it is written.
+    let bytes = bytes.get(..MAX_SENT_BYTES).unwrap_or(bytes);
+    let Ok((mut owner, guardian)) = UnixStream::pair() else { return };
+    assert!(owner.write_all(bytes).is_ok());
+    drop(owner);
+    let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
+    let expected = line.ends_with(b"\n").then(|| serde_json::from_slice::<ShutdownTimeouts>(line));
+    assert_eq!(receive(&guardian).ok(), expected.and_then(Result::ok));
 }
 
 fn check_message<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(line: &[u8]) {

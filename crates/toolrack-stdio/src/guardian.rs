@@ -158,7 +158,7 @@ fn receive_pipes(owner: &UnixStream) -> io::Result<[OwnedFd; 3]> {
 }
 
 /// Receives a message of the owner, who sends the next one only after a report. So the reader buffers nothing beyond it.
-fn receive<T: DeserializeOwned>(owner: &UnixStream) -> io::Result<T> {
+pub(crate) fn receive<T: DeserializeOwned>(owner: &UnixStream) -> io::Result<T> {
     let mut line = Vec::new();
     BufReader::new(owner.take(MAX_MESSAGE_BYTES as u64)).read_until(b'\n', &mut line)?;
     // The owner was killed within the message, or it is too long.

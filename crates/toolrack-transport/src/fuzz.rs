@@ -2,12 +2,19 @@
 
 #![expect(clippy::panic, reason = "a fuzz target fails by panicking")]
 
+use std::fmt;
+
 use bytes::Bytes;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::json_strings::{decode_literal, json_strings};
+use crate::sanitize::replace_hidden;
 use crate::{
-    Message, Redactor, TruncatedMessage, sanitize_line, sanitize_text, split_batch, write_string,
+    Message, Redactor, TruncatedMessage, sanitize_line, sanitize_text, split_batch, strip_hidden,
+    strip_hidden_json, write_string,
 };
 
 type FuzzTarget = (&'static str, fn(&[u8]));
@@ -19,6 +26,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     ("sanitize", sanitize),
     ("redact", redact),
     ("redact_json", redact_json),
+    ("hidden_text", hidden_text),
 ];
 
 /// A message is classified as `serde_json` reads it, and the fast path agrees with the full parser.
@@ -136,24 +144,42 @@ fn redact(data: &[u8]) {
     let redacted = redactor.redact(&text);
     assert!(!redacted.contains(&secret), "{redacted:?}");
     assert_eq!(redactor.redact(&redacted), redacted);
-    let line = redactor.redact_line(&text, usize::MAX);
-    let visible = sanitize_line(&secret, usize::MAX);
-    assert!(!line.contains(&secret), "{line:?}");
-    assert!(visible != secret || !line.contains(&visible), "{line:?}");
+    // Hidden characters do not hide it either.
+    let spread: String = secret.chars().flat_map(|character| [character, '\u{200b}']).collect();
+    for text in [text.replace(&secret, &spread), text] {
+        let line = redactor.redact_line(&text, usize::MAX);
+        assert!(!line.contains(&secret), "{line:?}");
+    }
 }
 
-/// Redacted JSON is valid, and no string of it contains the secret, however the server escapes it.
+/// Redacted JSON is valid, and no string of it contains the secret, however the server escapes it, and also if a string
+/// is JSON. A string that only a lenient parser reads is redacted too.
 fn redact_json(data: &[u8]) {
     let Some((secret, text)) = secret_and_text(data) else { return };
     let redactor = Redactor::default();
     redactor.add_secret("key", &secret);
-    for json in [serde_json::json!({ &text: [text] }).to_string(), escape_all(&text), text] {
+    let plain = serde_json::json!({ &text: [text] }).to_string();
+    let escaped = format!("[{}]", escape_all(&text));
+    let lenient = format!("[\"\\ud800\u{1}\",{}", escaped.replacen('"', "\"\\udfff\u{2} ", 1));
+    for json in [
+        Value::from(plain.replace('/', "\\/")).to_string(),
+        Value::from(escaped.as_str()).to_string(),
+        lenient,
+        plain,
+        escaped,
+        text,
+    ] {
         let is_json = serde_json::from_str::<Value>(&json).is_ok();
         let redacted = redactor.redact_json(Bytes::from(json));
         let value = serde_json::from_slice::<Value>(&redacted);
-        assert_eq!(is_json, value.is_ok(), "{redacted:?}");
+        // Without a secret that has raw control characters, text that was not JSON may be.
+        assert!(value.is_ok() || !is_json, "{redacted:?}");
         if let Ok(value) = value {
             assert_no_string_contains(&value, &secret);
+        }
+        for string in json_strings(&redacted) {
+            let literal = String::from_utf8_lossy(string.literal());
+            assert!(!decode_literal(&literal).contains(&secret), "{literal:?}");
         }
         assert_eq!(redactor.redact_json(redacted.clone()), redacted);
     }
@@ -167,7 +193,12 @@ fn escape_all(text: &str) -> String {
 
 fn assert_no_string_contains(value: &Value, secret: &str) {
     match value {
-        Value::String(text) => assert!(!text.contains(secret), "{text:?}"),
+        Value::String(text) => {
+            assert!(!text.contains(secret), "{text:?}");
+            if let Ok(value @ (Value::Array(_) | Value::Object(_))) = serde_json::from_str(text) {
+                assert_no_string_contains(&value, secret);
+            }
+        }
         Value::Array(items) => {
             for item in items {
                 assert_no_string_contains(item, secret);
@@ -180,6 +211,110 @@ fn assert_no_string_contains(value: &Value, secret: &str) {
             }
         }
         _ => {}
+    }
+}
+
+/// JSON with its members in order, also those of the same name.
+#[derive(Debug, PartialEq)]
+enum Json {
+    Text(String),
+    Other(Value),
+    Array(Vec<Json>),
+    Object(Vec<(String, Json)>),
+}
+
+/// The strings of JSON lose their hidden text, and nothing else changes: a name without hidden characters stays, and one
+/// with hidden characters does not become such a name.
+fn hidden_text(json: &[u8]) {
+    let stripped = strip_hidden_json(json);
+    assert_ne!(stripped.as_deref(), Some(json));
+    let stripped = stripped.unwrap_or_else(|| json.to_vec());
+    assert_eq!(strip_hidden_json(&stripped), None, "{stripped:?}");
+    let is_json = |json: &[u8]| serde_json::from_slice::<IgnoredAny>(json).is_ok();
+    // Without raw control characters, text that was not JSON may be.
+    assert!(is_json(&stripped) || !is_json(json), "{stripped:?}");
+    if let Ok(mut expected) = serde_json::from_slice::<Json>(json) {
+        strip_strings(&mut expected);
+        assert_eq!(serde_json::from_slice(&stripped).ok(), Some(expected), "{stripped:?}");
+    }
+    for string in json_strings(&stripped) {
+        let literal = String::from_utf8_lossy(string.literal());
+        let text = decode_literal(&literal);
+        assert_eq!(strip_hidden(&text), text);
+    }
+}
+
+fn strip_strings(json: &mut Json) {
+    match json {
+        Json::Text(text) => *text = strip_hidden(text).into_owned(),
+        Json::Other(_) => {}
+        Json::Array(items) => items.iter_mut().for_each(strip_strings),
+        Json::Object(members) => {
+            for (name, member) in members {
+                let replaced = replace_hidden(name);
+                let is_hidden = strip_hidden(name) != *name;
+                assert_eq!(is_hidden, replaced != *name, "{name:?}");
+                assert!(!is_hidden || replaced.contains('\u{fffd}'), "{name:?}");
+                *name = replaced.into_owned();
+                strip_strings(member);
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(JsonVisitor)
+    }
+}
+
+struct JsonVisitor;
+
+impl<'de> Visitor<'de> for JsonVisitor {
+    type Value = Json;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Json, E> {
+        Ok(Json::Text(text.to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Json, E> {
+        Ok(Json::Other(Value::Null))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Json, E> {
+        Ok(Json::Other(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Json, E> {
+        Ok(Json::Other(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Json, E> {
+        Ok(Json::Other(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Json, E> {
+        Ok(Json::Other(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Json, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Json::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            members.push(member);
+        }
+        Ok(Json::Object(members))
     }
 }
 

@@ -17,6 +17,7 @@
 //! | `credentials` | trait for sources of credentials, [`AuthError`] |
 //! | `backoff` | exponential backoff with jitter |
 //! | `redact` | replaces secrets in the output of servers |
+//! | `json_strings` | finds, decodes and rewrites the strings of raw JSON |
 //! | `sanitize`, `sanitize_json` | strip ANSI escapes, control characters and invisible characters, from text and from raw JSON |
 //! | `in_memory` | in-memory transport |
 //!
@@ -55,6 +56,7 @@ mod error;
 pub mod fuzz;
 mod in_memory;
 mod json_rpc;
+mod json_strings;
 mod message;
 mod message_router;
 mod pending_requests;

@@ -9,17 +9,27 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
+use std::{fmt, iter};
 
 use bytes::Bytes;
 use memchr::memmem;
 use parking_lot::RwLock;
 
+use crate::json_strings::{
+    JsonString, decode_literal, encode_literal, json_strings, rewrite_strings, to_literal_offsets,
+};
 use crate::sanitize::sanitize_line;
 
 /// Shorter secrets are not redacted: they would match parts of unrelated words.
 const MIN_SECRET_BYTES: usize = 6;
+
+/// How often a string is decoded in search of a secret: many tools return JSON as text, which may contain JSON as text.
+const MAX_DECODINGS: usize = 3;
+
+/// The bytes of one vectorized pass before the next check for an early exit.
+const CHUNK_BYTES: usize = 256;
 
 /// Set of secrets to redact. Clones share the set.
 #[derive(Clone, Default)]
@@ -43,8 +53,8 @@ impl Secret {
         if plain.len() < MIN_SECRET_BYTES {
             return Self::default();
         }
-        let once = escape_json(&plain);
-        let twice = (once != plain).then(|| escape_json(&once));
+        let once = encode_literal(&plain);
+        let twice = (once != plain).then(|| encode_literal(&once));
         Self { plain: Some(plain), escaped: twice.into_iter().chain([once]).collect() }
     }
 }
@@ -81,58 +91,110 @@ impl Redactor {
         sanitize_line(&self.redact(&sanitized), max_chars)
     }
 
-    /// Replaces each secret within the strings of a JSON text, which stays valid JSON. Text without secrets is
-    /// not copied, and the call is free if there are none.
+    /// Replaces each secret within the strings of a JSON text, which stays valid JSON, however the server escapes
+    /// it. Text without secrets is not copied, and the call is free if there are none.
     #[must_use]
     pub fn redact_json(&self, text: Bytes) -> Bytes {
         let secrets = self.secrets.read();
-        let encodings = secrets.iter().flat_map(|(name, secret)| {
-            // Within a JSON string only the escaped forms can occur.
-            secret.escaped.iter().map(move |encoding| (name, encoding))
-        });
-        let mut found =
-            replacements(encodings, |encoding| memmem::find(&text, encoding.as_bytes()).is_some());
-        for (_, placeholder) in &mut found {
-            *placeholder = escape_json(placeholder);
-        }
-        let redacted = replace_in_strings(&text, &found).filter(|_| !found.is_empty());
-        let redacted = redacted.map_or(text, Bytes::from);
-        // A server may escape more than needed: `\/`, or everything outside of ASCII.
-        let is_escaped = [r"\u", r"\/"]
+        let known = secrets
             .iter()
-            .any(|escape| memmem::find(&redacted, escape.as_bytes()).is_some());
-        if secrets.is_empty() || !is_escaped {
-            return redacted;
+            .filter_map(|(name, secret)| Some((name, secret, secret.plain.as_deref()?)));
+        if known.clone().next().is_none() {
+            return text;
         }
-        drop(secrets);
-        self.redact_decoded_strings(&redacted).map_or(redacted, Bytes::from)
+        // One search for each secret, however many strings there are. The strings are decoded one by one only if
+        // a secret is found.
+        let decodings = decodings(&text);
+        let is_present = |secret: &Secret, plain: &str| {
+            let is_in = |text: &[u8], part: &str| memmem::find(text, part.as_bytes()).is_some();
+            is_in(&text, plain)
+                || secret.escaped.iter().any(|encoding| is_in(&text, encoding))
+                || decodings.iter().any(|decoded| is_in(decoded.as_bytes(), plain))
+        };
+        let found: Vec<Replacement<'_>> = known
+            .filter(|(_, secret, plain)| is_present(secret, plain))
+            .map(|(name, _, plain)| (plain, encode_literal(&placeholder(name))))
+            .collect();
+        if found.is_empty() {
+            return text;
+        }
+        let redacted = rewrite_strings(&text, |string| redact_literal(string.literal(), &found));
+        redacted.map_or(text, Bytes::from)
     }
+}
 
-    /// Redacts the strings of a JSON text that contain a secret once their escapes are decoded. `None` if there is
-    /// none.
-    fn redact_decoded_strings(&self, text: &[u8]) -> Option<Vec<u8>> {
-        let mut replaced = Vec::new();
-        // Input before `copied` is in the output.
-        let (mut copied, mut at) = (0, 0);
-        while let Some(start) = text.get(at..).and_then(|rest| memchr::memchr(b'"', rest)) {
-            let start = at + start;
-            let end = start + string_length(text.get(start..)?)?;
-            let string = text.get(start..end)?;
-            at = end;
-            let decoded = memchr::memchr(b'\\', string)
-                .and_then(|_| serde_json::from_slice::<String>(string).ok());
-            if let Some(decoded) = decoded
-                && let Cow::Owned(redacted) = self.redact(&decoded)
-            {
-                replaced.extend_from_slice(text.get(copied..start)?);
-                replaced
-                    .extend_from_slice(serde_json::Value::from(redacted).to_string().as_bytes());
-                copied = end;
-            }
-        }
-        replaced.extend_from_slice(text.get(copied..)?);
-        (copied > 0).then_some(replaced)
+/// A secret, and the text that replaces it.
+type Replacement<'s> = (&'s str, String);
+
+fn placeholder(name: &str) -> String {
+    format!("[secret {name}]")
+}
+
+/// The texts of all strings that a server may have escaped in its own way: decoded once, twice and so on. Empty if it
+/// escapes as we do, because then the encodings of a secret are in the JSON itself.
+fn decodings(json: &[u8]) -> Vec<String> {
+    // A server may escape more than needed, `\/` or everything outside of ASCII, or control characters not at all.
+    let is_unusual = |at: usize| matches!(json.get(at + 1), Some(b'u' | b'/'));
+    let has_control = |bytes: &[u8]| bytes.iter().min().is_some_and(|least| *least < b' ');
+    if !memchr::memchr_iter(b'\\', json).any(is_unusual)
+        && !json.trim_ascii_end().chunks(CHUNK_BYTES).any(has_control)
+    {
+        return Vec::new();
     }
+    let mut texts = String::new();
+    for literal in json_strings(json).map(JsonString::literal) {
+        if literal.contains(&b'\\') {
+            texts.push_str(&decode_literal(&String::from_utf8_lossy(literal)));
+            // Separates the texts, also when they are decoded again.
+            texts.push('"');
+        }
+    }
+    let again = |texts: &String| texts.contains('\\').then(|| decode_literal(texts).into_owned());
+    iter::successors(Some(texts), again).take(MAX_DECODINGS).collect()
+}
+
+/// A literal without its secrets; its other parts keep their spelling. `None` if there is no secret.
+fn redact_literal(literal: &[u8], found: &[Replacement<'_>]) -> Option<String> {
+    let literal = String::from_utf8_lossy(literal);
+    let places = find_in_literal(&literal, found, MAX_DECODINGS);
+    let (mut redacted, mut copied) = (String::new(), 0);
+    for (place, placeholder) in &places {
+        redacted.push_str(literal.get(copied..place.start)?);
+        redacted.push_str(placeholder);
+        copied = place.end;
+    }
+    redacted.push_str(literal.get(copied..)?);
+    (!places.is_empty()).then_some(redacted)
+}
+
+/// The places of secrets in a literal, in order, each with what replaces it. The secrets are in the text of the literal,
+/// or in that text decoded again.
+fn find_in_literal<'f>(
+    literal: &str,
+    found: &'f [Replacement<'_>],
+    n_decodings: usize,
+) -> Vec<(Range<usize>, &'f str)> {
+    let text = decode_literal(literal);
+    let mut places: Vec<(Range<usize>, &str)> = Vec::new();
+    for (secret, placeholder) in found {
+        let matches = text.match_indices(secret);
+        places.extend(matches.map(|(at, _)| (at..at + secret.len(), placeholder.as_str())));
+    }
+    if n_decodings > 1 && text.contains('\\') {
+        places.extend(find_in_literal(&text, found, n_decodings - 1));
+    }
+    // The longest first, because one secret may be a part of another. Secrets that overlap are replaced together.
+    places.sort_by_key(|(place, _)| (place.start, Reverse(place.end)));
+    places.dedup_by(|(next, _), (place, _)| {
+        let is_overlapping = next.start < place.end;
+        if is_overlapping {
+            place.end = place.end.max(next.end);
+        }
+        is_overlapping
+    });
+    let offsets = places.iter_mut().flat_map(|(place, _)| [&mut place.start, &mut place.end]);
+    to_literal_offsets(literal, offsets);
+    places
 }
 
 /// The encodings that are present, each with the placeholder of its secret.
@@ -142,62 +204,10 @@ fn replacements<'s>(
 ) -> Vec<(&'s str, String)> {
     let present = encodings.filter(|(_, encoding)| is_present(encoding));
     let mut found: Vec<_> =
-        present.map(|(name, encoding)| (encoding.as_str(), format!("[secret {name}]"))).collect();
+        present.map(|(name, encoding)| (encoding.as_str(), placeholder(name))).collect();
     // Longest first, because one secret may be a part of another.
     found.sort_by_key(|(encoding, _)| Reverse(encoding.len()));
     found
-}
-
-/// The text as it appears between the quotes of a JSON string.
-fn escape_json(text: &str) -> String {
-    let quoted = serde_json::Value::from(text).to_string();
-    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default().to_owned()
-}
-
-/// Applies the replacements, which are escaped already, within the strings of a JSON text. `None` if there is no
-/// match.
-fn replace_in_strings(text: &[u8], replacements: &[(&str, String)]) -> Option<Vec<u8>> {
-    let mut replaced = Vec::new();
-    // Input before `copied` is in the output; the scan is at `at`.
-    let (mut copied, mut at) = (0, 0);
-    let mut in_string = false;
-    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
-        // Only within strings: a secret of digits can also be part of a number, and a placeholder
-        // there would not be JSON.
-        let found = replacements
-            .iter()
-            .filter(|_| in_string)
-            .find(|(encoding, _)| rest.starts_with(encoding.as_bytes()));
-        if let Some((encoding, replacement)) = found {
-            replaced.extend_from_slice(text.get(copied..at)?);
-            replaced.extend_from_slice(replacement.as_bytes());
-            at += encoding.len();
-            copied = at;
-            continue;
-        }
-        match rest.first() {
-            Some(b'"') => in_string = !in_string,
-            // Skip an escape as a whole: a match that began within it would leave the start of an escape.
-            Some(b'\\') if rest.get(1) == Some(&b'u') => at += 5,
-            Some(b'\\') => at += 1,
-            _ => {}
-        }
-        at += 1;
-    }
-    replaced.extend_from_slice(text.get(copied..)?);
-    (copied > 0).then_some(replaced)
-}
-
-/// Length of the JSON string at the start of the text, with its quotes. `None` if it does not end.
-fn string_length(text: &[u8]) -> Option<usize> {
-    let mut at = 1;
-    loop {
-        at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
-        if text.get(at) == Some(&b'"') {
-            return Some(at + 1);
-        }
-        at += 2;
-    }
 }
 
 impl fmt::Debug for Redactor {
@@ -287,7 +297,69 @@ mod tests {
         assert_eq!(redacted(r#"["a\/b","\u00e9"]"#), r#"["a\/b","\u00e9"]"#, "not changed");
         redactor.add_secret("hex", "00e9xyz");
         assert_eq!(redacted(r#"["\u00e9xyz"]"#), r#"["\u00e9xyz"]"#, "an escape is not cut");
-        assert_eq!(redacted(r#"["abc\/d\u00e9f"#), r#"["abc\/d\u00e9f"#, "not JSON");
+        assert_eq!(redacted(r#"["abc\/d\u00e9f"#), r#"["[secret key]"#, "no end");
+        // What a strict parser rejects: a lone surrogate, a control character.
+        assert_eq!(redacted(r#"["\ud800 abc\/d\u00e9f!"]"#), r#"["\ud800 [secret key]!"]"#);
+        assert_eq!(redacted("[\"\u{1}abc\\/d\\u00e9f\"]"), "[\"\u{1}[secret key]\"]");
+        redactor.add_secret("lines", "first\nsecond\nthird");
+        assert_eq!(redacted("[\"first\nsecond\nthird\"]"), r#"["[secret lines]"]"#);
+        assert_eq!(redacted("[\"first\nsecond\\nthird\"]"), r#"["[secret lines]"]"#);
+    }
+
+    #[test]
+    fn escapes_do_not_hide_a_secret_in_json_as_text() {
+        let redactor = Redactor::default();
+        redactor.add_secret("key", "abc/d\u{e9}f");
+        redactor.add_secret("path", r"C:\new\temp");
+        let check = |text: &'static str, expected: &str| {
+            assert_eq!(redactor.redact_json(Bytes::from_static(text.as_bytes())), expected);
+        };
+        check(r#"["{\"k\":\"abc\\/d\u00e9f\"}"]"#, r#"["{\"k\":\"[secret key]\"}"]"#);
+        check(r#"["{\"k\":\"abc/d\\u00e9f\",1}"]"#, r#"["{\"k\":\"[secret key]\",1}"]"#);
+        check(
+            r#"["[\"{\\\"k\\\":\\\"abc\\\\\/d\\\\u00e9f\\\"}\"]"]"#,
+            r#"["[\"{\\\"k\\\":\\\"[secret key]\\\"}\"]"]"#,
+        );
+        check(r#"["C:\\new\\temp\\x\/y"]"#, r#"["[secret path]\\x\/y"]"#);
+        check(r#"["{\"a\":\"C:\\\\new\\\\temp\"}"]"#, r#"["{\"a\":\"[secret path]\"}"]"#);
+    }
+
+    #[test]
+    fn overlapping_secrets_are_replaced_together() {
+        let redactor = Redactor::default();
+        redactor.add_secret("first", "abcdef");
+        redactor.add_secret("second", "defghi");
+        let text = Bytes::from_static(br#"["abcdefghi","defghi"]"#);
+        assert_eq!(redactor.redact_json(text), r#"["[secret first]","[secret second]"]"#);
+    }
+
+    #[test]
+    fn json_without_a_secret_is_not_copied() {
+        let redactor = Redactor::default();
+        let check = |redactor: &Redactor, text: &'static str| {
+            let redacted = redactor.redact_json(Bytes::from_static(text.as_bytes()));
+            assert_eq!(redacted.as_ptr(), text.as_ptr(), "{text}");
+        };
+        check(&redactor, r#"["n3cr3t \/ \u00e9"]"#);
+        redactor.add_secret("short", "abc");
+        check(&redactor, r#"["abc \/ \u00e9"]"#);
+        redactor.add_secret("token", "n3cr3t");
+        check(&redactor, r#"["plain","a\nb"]"#);
+        check(&redactor, r#"["\/ \u00e9",123456]"#);
+        redactor.add_secret("pin", "123456");
+        check(&redactor, r#"["\/ \u00e9",123456]"#);
+    }
+
+    /// Each secret is sought in the JSON and in these texts, so their number and size bound the work.
+    #[test]
+    fn search_for_secrets_does_not_depend_on_the_number_of_strings() {
+        for string in [r#""\/aaaaa","#, r#""\\\/a","#, r#""\u005cu005cu002f","#] {
+            let json = string.repeat(10_000);
+            let decodings = decodings(json.as_bytes());
+            assert!(decodings.len() <= MAX_DECODINGS);
+            assert!(decodings.iter().all(|texts| texts.len() <= json.len()), "{string}");
+        }
+        assert!(decodings(&br#""plain\n\t\"","#.repeat(10_000)).is_empty());
     }
 
     #[test]

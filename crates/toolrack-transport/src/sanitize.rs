@@ -53,6 +53,21 @@ pub fn strip_hidden(text: &str) -> Cow<'_, str> {
     strip(text, CarriageReturns::Stay)
 }
 
+/// Replaces each character that [`strip_hidden`] would remove, for text that must not become equal to another one.
+pub(crate) fn replace_hidden(text: &str) -> Cow<'_, str> {
+    if is_clean(text, CarriageReturns::Stay) {
+        return Cow::Borrowed(text);
+    }
+    let mut previous = None;
+    let replaced = text.chars().map(|character| {
+        let is_hidden = character != '\r' && is_unwanted(previous, character);
+        let visible = if is_hidden { char::REPLACEMENT_CHARACTER } else { character };
+        previous = Some(visible);
+        visible
+    });
+    Cow::Owned(replaced.collect())
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CarriageReturns {
     BecomeLineBreaks,

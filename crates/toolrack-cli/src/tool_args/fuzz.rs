@@ -26,8 +26,19 @@ fn call_expression(data: &[u8]) {
     let inner = json.strip_prefix('{').and_then(|json| json.strip_suffix('}')).unwrap_or_default();
     let again = parse_members(inner);
     // The last digit of a fraction may change when it is written and read.
-    if !json.contains(['.', 'e', 'E']) {
+    if members.values().any(has_fraction) {
+        assert!(again.is_ok(), "{json}");
+    } else {
         assert_eq!(again, Ok(members), "{json}");
+    }
+}
+
+fn has_fraction(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(items) => items.iter().any(has_fraction),
+        Value::Object(members) => members.values().any(has_fraction),
+        _ => false,
     }
 }
 

@@ -96,6 +96,30 @@ fn oversize_sse_event_is_dropped_alone() {
     assert!(line.capacity() + parser.data.capacity() < 4 * MAX_FIELD_BYTES);
 }
 
+#[test]
+fn bytes_that_are_not_data_are_counted() {
+    let check = |text: &str, expected: usize| {
+        for step in [text.len(), 7] {
+            let mut parser = SseParser::new(LIMIT);
+            let chunks = text.as_bytes().chunks(step);
+            let n_bytes: usize = chunks.map(|chunk| parser.feed(chunk, &mut |_| {})).sum();
+            // A field name that is cut is counted too.
+            assert!((expected..expected + 6).contains(&n_bytes), "{n_bytes} {text:?} by {step}");
+        }
+    };
+    check("data: 0123456789\n", 0);
+    check("data: 0123456789\n\n", 1);
+    // Within an event, before it and after it.
+    check(":\n:\ndata: x\n: c\n: c\n\n: c\n", 4 + 8 + 1 + 4);
+    check("id: 7\nevent: message\nunknown\ndata: x\n", 6 + 15 + 8);
+    check("\n\r\r\n\n", 4);
+    // An event over the limit, once it is over it.
+    let mut parser = SseParser::new(LIMIT);
+    assert_eq!(parser.feed(b"data: yyyy\ndata: ", &mut |_| {}), 0);
+    assert_eq!(parser.feed(&[b'x'; 2 * LIMIT], &mut |_| {}), 2 * LIMIT);
+    assert_eq!(parser.feed(b"x\ndata: z\n", &mut |_| {}), 4);
+}
+
 proptest! {
     #[test]
     fn sse_parsing_ignores_chunk_boundaries(

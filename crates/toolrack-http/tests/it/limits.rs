@@ -195,6 +195,36 @@ async fn flood_on_a_response_stream_is_slowed_down_and_nothing_is_lost() {
     }
 }
 
+/// The same as three times the events of one second.
+const FLOOD_BYTES: usize = 64 * FLOOD;
+
+#[tokio::test]
+async fn flood_of_bytes_that_are_not_data_is_slowed_down() {
+    let comments = ":\n".repeat(FLOOD_BYTES / 2);
+    for (is_compressed, flood) in [
+        (false, comments.clone()),
+        (false, format!("data: x\n{comments}")),
+        (false, format!("{}\n\n", comments.replacen(':', "data: x\n\n:", 1))),
+        (true, flood(NOTE)),
+    ] {
+        let server = Server::start(move |seen| match seen.method() {
+            "tools/call" => {
+                let body = format!("{flood}\n\ndata: {}\n\n", answer(seen, 1));
+                if !is_compressed {
+                    return Reply::events().send(body);
+                }
+                Reply::events().header("content-encoding", "gzip").send(gzip(body.as_bytes()))
+            }
+            _ => Reply::result(seen, json!({})),
+        })
+        .await;
+        let fixture = Fixture::stateless(&server).await;
+        let started = Instant::now();
+        fixture.request("tools/call").await.unwrap();
+        assert!(started.elapsed() > FLOOD_TIME, "{:?}", started.elapsed());
+    }
+}
+
 #[tokio::test]
 async fn flood_on_the_notification_stream_is_slowed_down() {
     let server = Server::start(|seen| match (seen.http_method.as_str(), seen.method()) {
