@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_platform::{tcp_listener_user, unix_time_ms};
-use toolrack_service::{Home, ServiceError, ServiceOptions};
+use toolrack_service::{Home, InsecureHome, ServiceError, ServiceOptions, secure_home};
 
 use crate::access_control::ListenerKind;
 use crate::active_keys::ActiveKeys;
@@ -102,8 +102,11 @@ impl Daemon {
     /// # Cancel safety
     ///
     /// Dropping the future stops everything that was started.
-    pub async fn start(home: Home, options: DaemonOptions) -> Result<Self, DaemonError> {
+    pub async fn start(home: Home, mut options: DaemonOptions) -> Result<Self, DaemonError> {
         toolrack_stdio::return_freed_memory();
+        // Before anything is locked, read or written there.
+        secure_home(&home, options.service.insecure_home).map_err(DaemonError::Service)?;
+        options.service.insecure_home = InsecureHome::Allow;
         let lock_home = home.clone();
         // On a blocking thread: it may retry for a moment.
         let acquired = tokio::task::spawn_blocking(move || InstanceLock::acquire(&lock_home)).await;
@@ -257,14 +260,16 @@ impl Daemon {
 /// The lock is weak: this task may outlive a daemon that is dropped, and the lock must not.
 async fn keep_findable(app: App, instance: Weak<InstanceLock>, options: ConnectionOptions) {
     while app.shutdown.graceful.run_until_cancelled(sleep(RUN_DIR_CHECK_INTERVAL)).await.is_some() {
-        let (Some(instance), info) = (instance.upgrade(), app.info.clone()) else { return };
+        let (Some(instance), restoring) = (instance.upgrade(), Arc::clone(&app)) else { return };
         let restored = tokio::task::spawn_blocking(move || {
-            let is_restored = instance.restore(&info)?;
-            if is_restored {
+            let socket = &restoring.info.socket;
+            if instance.restore(&restoring.info)? {
                 tracing::warn!("the lock file was removed and is restored");
+                // A program that revoked a key meanwhile could not find this daemon.
+                drop(restoring.reload_keys());
             }
             // With the lock only, or the socket could be that of another daemon.
-            let is_bound = info.socket.exists() || !info.socket.parent().is_some_and(Path::exists);
+            let is_bound = socket.exists() || !socket.parent().is_some_and(Path::exists);
             Ok::<bool, DaemonError>(!is_bound)
         });
         let rebound = match restored.await {
@@ -328,6 +333,9 @@ pub enum DaemonError {
     /// The service cannot be opened, for example because the config is invalid.
     #[error("cannot manage the servers of this home")]
     Service(#[source] ServiceError),
+    /// The system accepts no socket with this path.
+    #[error("the path of the socket `{}` is too long", .0.display())]
+    SocketPathTooLong(PathBuf),
     /// A file or socket operation failed.
     #[error("cannot {action} `{}`", .path.display())]
     File {
@@ -367,10 +375,22 @@ impl DaemonError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::AlreadyRunning { .. } => Some("use the running daemon, or stop it".to_owned()),
+            Self::AlreadyRunning { pid: Some(_), .. } => {
+                Some("use the running daemon, or stop it".to_owned())
+            }
+            Self::AlreadyRunning { pid: None, socket } => {
+                let home = socket.ancestors().nth(2).unwrap_or(socket).display();
+                Some(format!(
+                    "use the running daemon, or stop it; if there is none, a program has locked `{home}`: end it, and \
+                     keep other users out with `chmod 700 {home}`"
+                ))
+            }
             Self::Service(error) => error.hint().map(str::to_owned),
-            Self::File { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+            Self::SocketPathTooLong(_) => {
                 Some("set `TOOLRACK_HOME` to a directory with a shorter path".to_owned())
+            }
+            Self::File { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+                Some("remove it: the daemon makes a regular file in its place".to_owned())
             }
             Self::Listen { other_user: Some(_), .. } => Some(
                 "choose another port (0 picks a free one); clients that are configured for this port send their \

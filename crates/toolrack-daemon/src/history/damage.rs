@@ -37,6 +37,7 @@ pub(super) fn failure_kind(error: &DbError) -> FailureKind {
         DbError::Sqlite(error) => error,
         DbError::Damaged(_) | DbError::NotAFile => return FailureKind::Damaged,
         DbError::OtherSchema(_) => return FailureKind::OtherSchema,
+        DbError::SymbolicLink => return FailureKind::Temporary,
     };
     match error {
         rusqlite::Error::SqliteFailure(failure, _) => match failure.code {

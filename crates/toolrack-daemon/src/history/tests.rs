@@ -240,6 +240,25 @@ fn damaged_file_is_moved_aside_at_start() {
     }
 }
 
+/// `SQLite` would follow it, and change a file elsewhere.
+#[test]
+fn symbolic_link_is_not_followed() {
+    let (_target_dir, target) = filled();
+    let before = fs::read(&target).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    let history = open(&dir, HistoryOptions::default());
+    history.record(call(5000));
+    eventually(LONG, "it is reported", || history.stats.status().failure.is_some());
+    assert!(history.read(|db| db.query(&HistoryQuery::default())).is_err());
+    assert!(fs::read(&target).unwrap() == before);
+    // The call waits for a usable file.
+    fs::remove_file(&path).unwrap();
+    wait_until_written(&history, 1);
+    history.close();
+}
+
 /// While the writer has the file open. It finds the damage with a call, or because a reader has found it.
 #[test]
 fn damaged_file_is_moved_aside_while_it_is_used() {
@@ -410,6 +429,7 @@ fn failures_are_classified_by_their_code() {
     check(ffi::SQLITE_CONSTRAINT, FailureKind::Rejected);
     check(ffi::SQLITE_TOOBIG, FailureKind::Rejected);
     assert_eq!(failure_kind(&DbError::NotAFile), FailureKind::Damaged);
+    assert_eq!(failure_kind(&DbError::SymbolicLink), FailureKind::Temporary);
     assert_eq!(failure_kind(&DbError::OtherSchema(2)), FailureKind::OtherSchema);
     assert_eq!(failure_kind(&DbError::Damaged(String::new())), FailureKind::Damaged);
 }

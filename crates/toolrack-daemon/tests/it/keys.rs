@@ -397,6 +397,23 @@ async fn revoked_key_ends_its_calls_streams_and_sessions() {
     fixture.shutdown(daemon).await;
 }
 
+/// A program cannot tell the daemon then, because it does not find it.
+#[tokio::test(flavor = "multi_thread")]
+async fn key_revoked_without_a_lock_file_becomes_invalid() {
+    let fixture = Fixture::new();
+    let lost = create(&fixture, "lost", KeyScope::Admin);
+    let (daemon, client) = fixture.start().await;
+    let lost = with_token(&client, &lost);
+    lost.get("/api/secrets").await;
+    std::fs::remove_file(fixture.home().lock_file()).unwrap();
+    KeyFile::new(&fixture.home()).revoke("lost").unwrap();
+    eventually("the key is invalid", async || {
+        lost.request("GET", "/api/secrets", None).await.status == 401
+    })
+    .await;
+    fixture.shutdown(daemon).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn token_file_of_an_earlier_version_becomes_a_key_for_mcp_only() {
     let fixture = Fixture::new();

@@ -1,7 +1,8 @@
 //! Startup, shutdown, signals and death of a daemon.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 use toolrack_daemon::{Daemon, DaemonError, DaemonInfo, DaemonOptions};
+use toolrack_service::Home;
 use toolrack_testkit::program;
 
 use crate::fixture::{Client, Fixture, LONG, check_problem, eventually, options, request_unix};
@@ -51,6 +53,18 @@ async fn startup_errors_have_hints() {
     std::fs::remove_file(fixture.home().config_file()).unwrap();
     let (daemon, _) = fixture.start().await;
     fixture.shutdown(daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn home_that_others_can_change_is_not_touched() {
+    let fixture = Fixture::new();
+    let home = Home::in_dir(fixture.dir.path().join("open"));
+    std::fs::create_dir(home.dir()).unwrap();
+    std::fs::set_permissions(home.dir(), Permissions::from_mode(0o777)).unwrap();
+    let error = Daemon::start(home.clone(), options()).await.unwrap_err();
+    assert!(matches!(error, DaemonError::Service(_)), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("chmod o-w")), "{error:?}");
+    assert_eq!(std::fs::read_dir(home.dir()).unwrap().count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
