@@ -41,7 +41,7 @@ fn send_without_reading(stream: &mut TcpStream, addr: SocketAddr) -> bool {
 }
 
 /// A connection that takes less than one response, reads nothing and lets the daemon close it.
-fn request_without_reading(addr: SocketAddr, ends_own_side: bool) -> TcpStream {
+fn request_without_reading(addr: SocketAddr) -> TcpStream {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_recv_buffer_size(&socket, 2304).unwrap();
     connect(&socket, &addr).unwrap();
@@ -49,9 +49,6 @@ fn request_without_reading(addr: SocketAddr, ends_own_side: bool) -> TcpStream {
     let request = format!("GET /style.css HTTP/1.1\r\nhost: {addr}\r\n");
     let requests = format!("{request}\r\n{request}\r\n{request}connection: close\r\n\r\n");
     stream.write_all(requests.as_bytes()).unwrap();
-    if ends_own_side {
-        stream.shutdown(Shutdown::Write).unwrap();
-    }
     stream
 }
 
@@ -103,7 +100,13 @@ async fn closed_connections_keep_no_unread_data() {
     let addr = client.addr;
     for ends_own_side in [false, true] {
         let connect = move || {
-            let connect = |_| request_without_reading(addr, ends_own_side);
+            let connect = |_| {
+                let stream = request_without_reading(addr);
+                if ends_own_side {
+                    stream.shutdown(Shutdown::Write).unwrap();
+                }
+                stream
+            };
             (0..N_CONNECTIONS).map(connect).collect::<Vec<_>>()
         };
         let hostile = tokio::task::spawn_blocking(connect).await.unwrap();
