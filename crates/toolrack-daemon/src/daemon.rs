@@ -42,6 +42,8 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 const SERVER_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the daemon looks whether its lock file and its socket are still there.
 const RUN_DIR_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Delay after a config change before freed memory is returned: the last users of a removed server drop it meanwhile.
+const TRIM_DELAY: Duration = Duration::from_secs(1);
 /// Time for the history to write its queue.
 const HISTORY_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -182,6 +184,7 @@ impl Daemon {
         tasks.spawn_blocking(toolrack_stdio::kill_orphans);
         let (app, instance) = (Arc::clone(&self.app), Arc::downgrade(&self.instance));
         tasks.spawn(keep_findable(app, instance, options.clone()));
+        tasks.spawn(return_memory(Arc::clone(&self.app)));
         let router = routes::router(&self.app, ListenerKind::Unix);
         tasks.spawn(http_server::serve(unix, router, options.clone(), shutdown.clone()));
         if let (Some(tcp), Some(addr)) = (tcp, info.addr) {
@@ -287,6 +290,18 @@ async fn keep_findable(app: App, instance: Weak<InstanceLock>, options: Connecti
             }
             Err(error) => tracing::warn!(%error, "clients cannot find this daemon"),
         }
+    }
+}
+
+/// Returns the memory of removed servers to the system.
+async fn return_memory(app: App) {
+    let config_applied = async || {
+        app.recorder.config_applied.notified().await;
+        sleep(TRIM_DELAY).await;
+    };
+    while app.shutdown.graceful.run_until_cancelled(config_applied()).await.is_some() {
+        // On a blocking thread: the allocator walks through all its memory.
+        drop(tokio::task::spawn_blocking(toolrack_stdio::trim_freed_memory).await);
     }
 }
 

@@ -82,7 +82,7 @@ pub use orphan_cleanup::{is_orphaned, kill_orphans, new_process_tag};
 pub use prepared_guardian::PreparedGuardian;
 pub use process_handle::{ProcessHandle, process_start_time};
 pub use run_command::{CommandOutput, RunOptions, run_command};
-pub use sys::return_freed_memory;
+pub use sys::{return_freed_memory, trim_freed_memory};
 pub use transport::StdioClientTransport;
 
 /// Enables guardians for the servers that this program starts. Call it first in `main`.
