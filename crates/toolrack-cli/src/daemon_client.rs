@@ -392,7 +392,7 @@ fn not_connected(name: &str, failure: CliError) -> CliError {
 impl From<DaemonError> for CliError {
     fn from(error: DaemonError) -> Self {
         let hint = match &error {
-            DaemonError::AlreadyRunning { .. } => {
+            DaemonError::AlreadyRunning { pid: Some(_), .. } => {
                 Some("use the running daemon, or stop it with `toolrack daemon stop`".to_owned())
             }
             DaemonError::Listen { other_user: Some(_), .. } => Some(

@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_platform::{tcp_listener_user, unix_time_ms};
-use toolrack_service::{Home, ServiceError, ServiceOptions};
+use toolrack_service::{Home, InsecureHome, ServiceError, ServiceOptions, secure_home};
 
 use crate::access_control::ListenerKind;
 use crate::active_keys::ActiveKeys;
@@ -42,6 +42,8 @@ const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 const SERVER_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the daemon looks whether its lock file and its socket are still there.
 const RUN_DIR_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Delay after a config change before freed memory is returned: the last users of a removed server drop it meanwhile.
+const TRIM_DELAY: Duration = Duration::from_secs(1);
 /// Time for the history to write its queue.
 const HISTORY_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -102,8 +104,11 @@ impl Daemon {
     /// # Cancel safety
     ///
     /// Dropping the future stops everything that was started.
-    pub async fn start(home: Home, options: DaemonOptions) -> Result<Self, DaemonError> {
+    pub async fn start(home: Home, mut options: DaemonOptions) -> Result<Self, DaemonError> {
         toolrack_stdio::return_freed_memory();
+        // Before anything is locked, read or written there.
+        secure_home(&home, options.service.insecure_home).map_err(DaemonError::Service)?;
+        options.service.insecure_home = InsecureHome::Allow;
         let lock_home = home.clone();
         // On a blocking thread: it may retry for a moment.
         let acquired = tokio::task::spawn_blocking(move || InstanceLock::acquire(&lock_home)).await;
@@ -179,6 +184,7 @@ impl Daemon {
         tasks.spawn_blocking(toolrack_stdio::kill_orphans);
         let (app, instance) = (Arc::clone(&self.app), Arc::downgrade(&self.instance));
         tasks.spawn(keep_findable(app, instance, options.clone()));
+        tasks.spawn(return_memory(Arc::clone(&self.app)));
         let router = routes::router(&self.app, ListenerKind::Unix);
         tasks.spawn(http_server::serve(unix, router, options.clone(), shutdown.clone()));
         if let (Some(tcp), Some(addr)) = (tcp, info.addr) {
@@ -263,14 +269,16 @@ impl Daemon {
 /// The lock is weak: this task may outlive a daemon that is dropped, and the lock must not.
 async fn keep_findable(app: App, instance: Weak<InstanceLock>, options: ConnectionOptions) {
     while app.shutdown.graceful.run_until_cancelled(sleep(RUN_DIR_CHECK_INTERVAL)).await.is_some() {
-        let (Some(instance), info) = (instance.upgrade(), app.info.clone()) else { return };
+        let (Some(instance), restoring) = (instance.upgrade(), Arc::clone(&app)) else { return };
         let restored = tokio::task::spawn_blocking(move || {
-            let is_restored = instance.restore(&info)?;
-            if is_restored {
+            let socket = &restoring.info.socket;
+            if instance.restore(&restoring.info)? {
                 tracing::warn!("the lock file was removed and is restored");
+                // A program that revoked a key meanwhile could not find this daemon.
+                drop(restoring.reload_keys());
             }
             // With the lock only, or the socket could be that of another daemon.
-            let is_bound = info.socket.exists() || !info.socket.parent().is_some_and(Path::exists);
+            let is_bound = socket.exists() || !socket.parent().is_some_and(Path::exists);
             Ok::<bool, DaemonError>(!is_bound)
         });
         let rebound = match restored.await {
@@ -288,6 +296,18 @@ async fn keep_findable(app: App, instance: Weak<InstanceLock>, options: Connecti
             }
             Err(error) => tracing::warn!(%error, "clients cannot find this daemon"),
         }
+    }
+}
+
+/// Returns the memory of removed servers to the system.
+async fn return_memory(app: App) {
+    let config_applied = async || {
+        app.recorder.config_applied.notified().await;
+        sleep(TRIM_DELAY).await;
+    };
+    while app.shutdown.graceful.run_until_cancelled(config_applied()).await.is_some() {
+        // On a blocking thread: the allocator walks through all its memory.
+        drop(tokio::task::spawn_blocking(toolrack_stdio::trim_freed_memory).await);
     }
 }
 
@@ -334,6 +354,9 @@ pub enum DaemonError {
     /// The service cannot be opened, for example because the config is invalid.
     #[error("cannot manage the servers of this home")]
     Service(#[source] ServiceError),
+    /// The system accepts no socket with this path.
+    #[error("the path of the socket `{}` is too long", .0.display())]
+    SocketPathTooLong(PathBuf),
     /// A file or socket operation failed.
     #[error("cannot {action} `{}`", .path.display())]
     File {
@@ -373,10 +396,22 @@ impl DaemonError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::AlreadyRunning { .. } => Some("use the running daemon, or stop it".to_owned()),
+            Self::AlreadyRunning { pid: Some(_), .. } => {
+                Some("use the running daemon, or stop it".to_owned())
+            }
+            Self::AlreadyRunning { pid: None, socket } => {
+                let home = socket.ancestors().nth(2).unwrap_or(socket).display();
+                Some(format!(
+                    "use the running daemon, or stop it; if there is none, a program has locked `{home}`: end it, and \
+                     keep other users out with `chmod 700 {home}`"
+                ))
+            }
             Self::Service(error) => error.hint().map(str::to_owned),
-            Self::File { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+            Self::SocketPathTooLong(_) => {
                 Some("set `TOOLRACK_HOME` to a directory with a shorter path".to_owned())
+            }
+            Self::File { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+                Some("remove it: the daemon makes a regular file in its place".to_owned())
             }
             Self::Listen { other_user: Some(_), .. } => Some(
                 "choose another port (0 picks a free one); clients that are configured for this port send their \

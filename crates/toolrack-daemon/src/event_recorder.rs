@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use toolrack_manager::{ManagerEvent, ManagerEvents};
 use toolrack_platform::unix_time_ms;
@@ -34,6 +35,8 @@ pub(crate) struct EventRecorder {
     pub(crate) events: Arc<EventLog>,
     pub(crate) history: Arc<History>,
     pub(crate) live: Mutex<LiveState>,
+    /// Notified after a config change, which may have removed servers.
+    pub(crate) config_applied: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +61,8 @@ pub(crate) struct RunningCall {
 
 impl EventRecorder {
     pub(crate) fn new(events: Arc<EventLog>, agent: Option<String>, history: History) -> Self {
-        Self { agent, events, history: Arc::new(history), live: Mutex::default() }
+        let (history, live, config_applied) = (Arc::new(history), Mutex::default(), Notify::new());
+        Self { agent, events, history, live, config_applied }
     }
 
     /// Records the events of the daemon's own servers until `stop`.
@@ -100,6 +104,7 @@ impl EventRecorder {
                 let is_configured = |name: &str| service.manager().server(name).is_ok();
                 // Lines of servers that are no longer configured are dropped.
                 self.live.lock().stderr.servers.retain(|name, _| is_configured(name));
+                self.config_applied.notify_one();
             }
             ManagerEvent::Lagged(n) => {
                 let mut live = self.live.lock();
@@ -127,7 +132,12 @@ impl EventRecorder {
     ) {
         // Call numbers are unique within a manager only, so the id names the agent.
         let id = |number| format!("{}-{agent}-{number}", self.events.run_id);
-        let record = |event| self.record_call(unix_time_ms(), &event, Some(&agent), id);
+        let record = |event| {
+            self.record_call(unix_time_ms(), &event, Some(&agent), id);
+            if matches!(event, ManagerEvent::ConfigApplied { .. }) {
+                self.config_applied.notify_one();
+            }
+        };
         for_each_event(events, stop, record).await;
     }
 

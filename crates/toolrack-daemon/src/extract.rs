@@ -7,7 +7,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize as _, Deserializer};
 use serde_json::Number;
@@ -17,18 +17,24 @@ use tower_http::timeout::TimeoutError;
 
 use crate::problem::Problem;
 
-/// Maximum size of a body. Call arguments may contain files.
-pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
-/// Timeout for a whole body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-
+/// Maximum size of a tool call. Its arguments may contain files.
+pub(crate) const MAX_CALL_BYTES: usize = 16 << 20;
+/// Maximum size of a config file in JSON, which escapes every quote and line break of it.
+pub(crate) const MAX_CONFIG_TEXT_BYTES: usize = 8 << 20;
+/// Maximum size of a secret in JSON, which may write a character in six bytes.
+pub(crate) const MAX_SECRET_BYTES: usize = 512 << 10;
 /// Maximum size of the configuration of a server. Every member of it may get an error message of its own.
 pub(crate) const MAX_DOCUMENT_BYTES: usize = 256 << 10;
+/// Maximum size of a body that anyone may send: a login code or a challenge.
+pub(crate) const MAX_PUBLIC_BYTES: usize = 4 << 10;
+
+/// Timeout for a whole body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Larger bodies are parsed on a blocking thread, so that one client does not hold up the others.
 const MAX_INLINE_BYTES: usize = 64 << 10;
 
-/// A JSON body of at most `MAX_BYTES`.
-pub(crate) struct JsonBody<T, const MAX_BYTES: usize = MAX_BODY_BYTES>(pub(crate) T);
+/// A JSON body of at most `MAX_BYTES`. More is not read: a client must not fill the memory with what is refused.
+pub(crate) struct JsonBody<T, const MAX_BYTES: usize>(pub(crate) T);
 
 impl<T: DeserializeOwned + Send + 'static, S: Send + Sync, const MAX_BYTES: usize> FromRequest<S>
     for JsonBody<T, MAX_BYTES>
@@ -42,14 +48,15 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync, const MAX_BYTES: usiz
             let message = "the body must be JSON with `Content-Type: application/json`";
             return Err(Problem::malformed(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
-        let bytes = match timeout(BODY_TIMEOUT, body.collect()).await {
+        if announced_bytes(&head.headers) > MAX_BYTES as u64 {
+            return Err(body_too_large(MAX_BYTES));
+        }
+        let body = Limited::new(body, MAX_BYTES).collect();
+        let bytes = match timeout(BODY_TIMEOUT, body).await {
             Ok(Ok(collected)) => collected.to_bytes(),
-            Ok(Err(error)) => return Err(body_error(&error)),
+            Ok(Err(error)) => return Err(body_error(&*error, MAX_BYTES)),
             Err(_elapsed) => return Err(body_timeout()),
         };
-        if bytes.len() > MAX_BYTES {
-            return Err(body_too_large());
-        }
         if bytes.len() <= MAX_INLINE_BYTES {
             return parse_json(&bytes).map(Self);
         }
@@ -58,6 +65,12 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync, const MAX_BYTES: usiz
             Err(_panicked) => Err(Problem::internal("the body was not parsed")),
         }
     }
+}
+
+/// The length of the body, unless it is chunked. hyper has refused a wrong one.
+fn announced_bytes(headers: &HeaderMap) -> u64 {
+    let value = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    value.and_then(|value| value.parse().ok()).unwrap_or_default()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
@@ -97,17 +110,22 @@ fn body_timeout() -> Problem {
     Problem::malformed(StatusCode::REQUEST_TIMEOUT, "the body was not received in time")
 }
 
-/// The response to a body above [`MAX_BODY_BYTES`].
-pub(crate) fn body_too_large() -> Problem {
-    Problem::malformed(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large")
+/// The response to a body above the limit of its route.
+fn body_too_large(max_bytes: usize) -> Problem {
+    let limit = match max_bytes >> 20 {
+        0 => format!("{} KiB", max_bytes >> 10),
+        n_mib => format!("{n_mib} MiB"),
+    };
+    let message = format!("the body is larger than {limit}");
+    Problem::malformed(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
-/// Finds the cause of a body error in its source chain: the limits are layers below axum.
-fn body_error(error: &axum::Error) -> Problem {
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
+/// Finds the cause of a body error in its source chain: the timeout is a layer below axum.
+fn body_error(error: &(dyn std::error::Error + 'static), max_bytes: usize) -> Problem {
+    let mut cause = Some(error);
     while let Some(error) = cause {
         if error.is::<LengthLimitError>() {
-            return body_too_large();
+            return body_too_large(max_bytes);
         }
         if error.is::<TimeoutError>() {
             return body_timeout();

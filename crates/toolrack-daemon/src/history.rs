@@ -23,12 +23,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 use toolrack_platform::unix_time_ms;
 use toolrack_service::Home;
 use utoipa::{IntoParams, ToSchema};
 
-use self::damage::{FailureKind, failure_kind, move_aside};
+use self::damage::{FailureKind, failure_kind, last_moved_ms, move_aside};
 pub(crate) use self::database::{Db, DbError};
 use self::database::{IntegrityCheck, fallback_path};
 use crate::daemon::DaemonError;
@@ -41,8 +40,8 @@ const QUEUE_CAPACITY: usize = 4096;
 const BATCH_SIZE: usize = 512;
 /// Delay before a failed batch is written again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// After a damaged file was moved aside, another one is moved no sooner: a disk that damages every file must not make
-/// the daemon replace the kept files by empty ones.
+/// After a damaged file was moved aside, another one is moved no sooner, also by another daemon: a disk that damages
+/// every file must not make the daemon replace the kept files by empty ones.
 const MOVE_ASIDE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Limits of the call history.
@@ -269,7 +268,6 @@ impl History {
             options,
             db: None,
             check: Some(IntegrityCheck::Quick),
-            moved_aside: None,
             stats: Arc::clone(&stats),
             warn: Box::new(warn),
         };
@@ -335,8 +333,6 @@ struct Writer {
     db: Option<Db>,
     /// Check of the file when it is opened next.
     check: Option<IntegrityCheck>,
-    /// When a damaged file was moved aside last.
-    moved_aside: Option<Instant>,
     stats: Arc<HistoryStats>,
     warn: Box<dyn Fn(String) + Send>,
 }
@@ -366,9 +362,8 @@ impl Writer {
                 match self.write_with_recovery(&batch) {
                     None => break,
                     Some(Recovery::Drop) => {
-                        self.count_dropped(batch.len() as u64);
-                        batch.clear();
-                        break;
+                        self.drop_rejected(&mut batch);
+                        continue;
                     }
                     Some(Recovery::NewFile | Recovery::Retry) => {}
                 }
@@ -394,6 +389,21 @@ impl Writer {
                 self.db = None;
             }
         }
+    }
+
+    /// Removes the calls that cannot be stored from a batch with at least one. Those that can are stored, and ignored
+    /// when the batch is written again.
+    fn drop_rejected(&mut self, batch: &mut Vec<CallRecord>) {
+        let n_calls = batch.len();
+        batch.retain(|call| {
+            let written = self.write_with_recovery(std::slice::from_ref(call));
+            written != Some(Recovery::Drop)
+        });
+        if batch.len() == n_calls {
+            // Each one alone can be stored. The batch must not hold up all that follow.
+            batch.clear();
+        }
+        self.count_dropped((n_calls - batch.len()) as u64);
     }
 
     fn count_dropped(&self, n_calls: u64) {
@@ -442,13 +452,11 @@ impl Writer {
 
     fn recover(&mut self, error: &DbError) -> Recovery {
         self.stats.n_failures.fetch_add(1, Ordering::Relaxed);
+        let now_ms = unix_time_ms();
         match failure_kind(error) {
-            FailureKind::Damaged
-                if self.moved_aside.is_none_or(|time| time.elapsed() > MOVE_ASIDE_INTERVAL) =>
-            {
-                match move_aside(&self.path, unix_time_ms()) {
+            FailureKind::Damaged if may_move_aside(last_moved_ms(&self.path), now_ms) => {
+                match move_aside(&self.path, now_ms) {
                     Ok(aside) => {
-                        self.moved_aside = Some(Instant::now());
                         self.stats.n_damaged.fetch_add(1, Ordering::Relaxed);
                         self.notify(format!(
                             "the call history was damaged ({error}); it is kept as `{}`, and a new one was started",
@@ -471,6 +479,10 @@ impl Writer {
                 (self.path, self.is_fallback) = (fallback, true);
                 self.check = Some(IntegrityCheck::Quick);
                 Recovery::NewFile
+            }
+            FailureKind::Unreadable => {
+                self.check = Some(IntegrityCheck::Full);
+                self.fail(&error.to_string())
             }
             FailureKind::Rejected => {
                 tracing::warn!(%error, "calls are not recorded: their values cannot be stored");
@@ -499,6 +511,14 @@ impl Writer {
         (self.warn)(notice.clone());
         self.stats.messages.lock().notice = Some(notice);
     }
+}
+
+/// Whether a damaged file is moved aside, if the last one was moved at this time.
+fn may_move_aside(last_ms: Option<u64>, now_ms: u64) -> bool {
+    // The difference, because the clock may have been set back since.
+    last_ms.is_none_or(|last_ms| {
+        u128::from(now_ms.abs_diff(last_ms)) > MOVE_ASIDE_INTERVAL.as_millis()
+    })
 }
 
 #[cfg(test)]

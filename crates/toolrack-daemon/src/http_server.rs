@@ -2,17 +2,19 @@
 //!
 //! Over TCP, a connection is unauthenticated until one of its requests has passed the token check. Any user of the
 //! machine can open such connections, so they have a small limit of their own, and a new one replaces the oldest,
-//! first of those that have had a response.
+//! first of those that have had a response. It keeps its place until its peer has read everything and has closed it:
+//! otherwise the kernel would keep the unread data of connections that are no longer counted.
 //!
 //! **Invariant:** an idle connection is closed, a connection whose peer does not read is closed, and every connection
 //! has ended once the tracker reports so.
 //!
-//! **Invariant:** connections without a token never keep out those with one.
+//! **Invariant:** connections without a token never keep out those with one. A connection whose key is revoked ends.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::io;
 use std::os::fd::AsFd;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -25,13 +27,15 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
-use rustix::net::sockopt;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::net::{getpeername, sockopt};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Notify;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use crate::active_keys::ActiveKey;
 
 /// Timeout for a request head. It also closes idle keep-alive connections.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,6 +49,10 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 /// The kernel drops data that a peer has not read for this time, also that of a connection that is closed already.
 #[cfg(target_os = "linux")]
 const UNREAD_DATA_TIMEOUT_MS: u32 = 30_000;
+/// Time for the peer of an unauthenticated connection to read the last response and close its side.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the daemon looks whether a peer that sends nothing more has received everything.
+const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// While the daemon has not looked at any unauthenticated connection yet, the accept loop waits that long. A longer
 /// pause would fill the kernel's backlog, which then refuses clients.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(1);
@@ -246,7 +254,8 @@ impl ConnectionTable {
         let (id, abort) = (open.next_id, CancellationToken::new());
         open.next_id += 1;
         open.insert(stage, id, &abort);
-        Arc::new(ConnectionEntry { table: Arc::clone(self), id, stage: Mutex::new(stage), abort })
+        let (table, stage, key) = (Arc::clone(self), Mutex::new(stage), watch::Sender::new(None));
+        Arc::new(ConnectionEntry { table, id, stage, abort, key })
     }
 }
 
@@ -269,16 +278,53 @@ pub(crate) struct ConnectionEntry {
     /// Locked before the table.
     stage: Mutex<Stage>,
     abort: CancellationToken,
+    /// The key of its last request with one.
+    key: watch::Sender<Option<Arc<ActiveKey>>>,
 }
 
 impl ConnectionEntry {
+    /// Notes that a request with a valid key came. The connection ends when this key is revoked: its place may be
+    /// needed, and a peer that has lost its key must not keep it.
+    pub(crate) fn set_key(&self, key: &Arc<ActiveKey>) {
+        self.key.send_if_modified(|last| {
+            let is_new = last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, key));
+            if is_new {
+                *last = Some(Arc::clone(key));
+            }
+            is_new
+        });
+    }
+
+    /// Waits until the key of this connection is revoked.
+    async fn key_revoked(&self) {
+        let mut keys = self.key.subscribe();
+        loop {
+            let key = keys.borrow_and_update().clone();
+            let revoked = async {
+                match &key {
+                    Some(key) => key.revoked.cancelled().await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = revoked => return,
+                // The sender is in `self`, so it is never closed here.
+                _changed = keys.changed() => {}
+            }
+        }
+    }
+
+    fn is_authenticated(&self) -> bool {
+        *self.stage.lock() == Stage::Authenticated
+    }
+
     /// Notes what a request has shown about its connection. An authenticated connection stays so.
     pub(crate) fn set_stage(&self, shown: Stage) {
         let mut stage = self.stage.lock();
+        let stays_authenticated = *stage == Stage::Authenticated;
         // `Idle` is only for the time before the first request.
-        let is_known =
-            *stage == Stage::Authenticated || shown == Stage::Idle && *stage != Stage::New;
-        if *stage == shown || is_known {
+        let is_idle_again = shown == Stage::Idle && *stage != Stage::New;
+        if *stage == shown || stays_authenticated || is_idle_again {
             return;
         }
         let mut open = self.table.open.lock();
@@ -338,6 +384,25 @@ impl<S: AsFd> TimedStream<S> {
         ready!(self.timer.as_mut().poll(context));
         self.has_timed_out = true;
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + AsFd + Unpin> TimedStream<S> {
+    /// Ends an unauthenticated connection after its last response: waits until its peer has read everything and has
+    /// closed its side too. Meanwhile it can be replaced. Cancel safe.
+    async fn close(&mut self) {
+        self.entry.set_stage(Stage::Anonymous);
+        // Fails if the peer has closed it.
+        let Ok(()) = self.stream.shutdown().await else { return };
+        let closed = async {
+            let mut discarded = [0; 512];
+            while self.stream.read(&mut discarded).await.is_ok_and(|n_bytes| n_bytes > 0) {}
+            // A peer may end its side without reading. The kernel forgets the peer when all data is acknowledged.
+            while getpeername(&self.stream).is_ok() {
+                sleep(CLOSE_CHECK_INTERVAL).await;
+            }
+        };
+        self.has_timed_out |= timeout(CLOSE_TIMEOUT, closed).await.is_err();
     }
 }
 
@@ -466,30 +531,38 @@ async fn serve_connection(
         .header_read_timeout(HEADER_READ_TIMEOUT)
         .max_buf_size(MAX_HEADER_BYTES)
         .max_headers(MAX_HEADERS);
-    let abort = stream.entry.abort.clone();
-    let service = ConnectionService {
-        router: TowerToHyperService::new(router),
-        entry: Arc::clone(&stream.entry),
-    };
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
+    let entry = Arc::clone(&stream.entry);
+    let router = TowerToHyperService::new(router);
+    let service = ConnectionService { router, entry: Arc::clone(&entry) };
+    let mut connection = builder.serve_connection(TokioIo::new(stream), service);
     let served = async {
-        tokio::select! {
+        let result = tokio::select! {
             biased;
-            result = connection.as_mut() => result,
-            () = shutdown.graceful.cancelled() => {
+            result = &mut connection => Some(result),
+            () = shutdown.graceful.cancelled() => None,
+            () = entry.key_revoked() => None,
+        };
+        let result = match result {
+            Some(result) => result,
+            None => {
                 // Ends the connection after the current response; keep-alive would hold
                 // it open otherwise.
-                connection.as_mut().graceful_shutdown();
-                connection.await
+                Pin::new(&mut connection).graceful_shutdown();
+                (&mut connection).await
             }
+        };
+        if let Err(error) = result {
+            // Debug level: clients that disconnect in the middle of a request are normal.
+            tracing::debug!(%error, "connection error");
+        }
+        let mut stream = connection.into_parts().io.into_inner();
+        if !entry.is_authenticated() {
+            // Not during a shutdown, which such peers could delay.
+            shutdown.graceful.run_until_cancelled(stream.close()).await;
         }
     };
-    let served = abort.run_until_cancelled(served);
-    if let Some(Some(Err(error))) = shutdown.force.run_until_cancelled(served).await {
-        // Debug level: clients that disconnect in the middle of a request are normal.
-        tracing::debug!(%error, "connection error");
-    }
+    let served = entry.abort.run_until_cancelled(served);
+    shutdown.force.run_until_cancelled(served).await;
 }
 
 #[cfg(test)]

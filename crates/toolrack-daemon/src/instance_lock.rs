@@ -2,7 +2,8 @@
 //!
 //! The lock is an `flock` on a file, which the kernel releases when its holder dies. The same file holds the
 //! [`DaemonInfo`] of the holder. A second `flock`, on the home directory itself, excludes another daemon also while the
-//! file is missing, until the holder has put it back ([`InstanceLock::restore`]).
+//! file is missing, until the holder has put it back ([`InstanceLock::restore`]). A directory that other users can read
+//! is not locked: they could lock it too, and keep the daemon from starting.
 //!
 //! **Invariant:** the lock holder owns every other file of the run directory, so it may remove the files that a
 //! killed daemon left. Directory and files are private to their owner, regardless of the umask.
@@ -87,7 +88,7 @@ impl DaemonInfo {
 #[derive(Debug)]
 pub(crate) struct InstanceLock {
     /// Before the lock file, so that it is released first: a client that finds no daemon may start one at once. `None`
-    /// on a file system without locks for directories.
+    /// on a file system without locks for directories, and in a directory that other users can read.
     _home_lock: Option<File>,
     lock: Mutex<File>,
     home: Home,
@@ -107,7 +108,7 @@ impl InstanceLock {
         let socket = dir.join(SOCKET_FILE);
         // Checked here for a clear error: `bind` would fail with a bare "invalid argument".
         if socket.as_os_str().len() > MAX_SOCKET_PATH {
-            return Err(file_error("bind", &socket, io::ErrorKind::InvalidInput.into()));
+            return Err(DaemonError::SocketPathTooLong(socket));
         }
         let home_lock = lock_home(home, &socket)?;
         let lock_path = home.lock_file();
@@ -201,7 +202,11 @@ impl Drop for InstanceLock {
 
 /// Locks the home directory. Clients never do, so a lock means that a daemon runs, starts or ends.
 fn lock_home(home: &Home, socket: &Path) -> Result<Option<File>, DaemonError> {
-    let dir = File::open(home.dir()).map_err(|source| file_error("open", home.dir(), source))?;
+    let open_error = |source| file_error("open", home.dir(), source);
+    let dir = File::open(home.dir()).map_err(open_error)?;
+    if dir.metadata().map_err(open_error)?.mode() & 0o044 != 0 {
+        return Ok(None);
+    }
     for _attempt in 0..LOCK_ATTEMPTS {
         match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some(dir)),
@@ -333,6 +338,27 @@ mod tests {
         assert!(!home.dir().exists());
         drop(instance);
         drop(InstanceLock::acquire(&home).unwrap());
+    }
+
+    /// `flock` needs no more than read access.
+    #[test]
+    fn lock_of_another_user_does_not_keep_the_daemon_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::in_dir(dir.path());
+        let other = File::open(home.dir()).unwrap();
+        flock(&other, FlockOperation::LockExclusive).unwrap();
+        for mode in [0o755, 0o740, 0o704] {
+            fs::set_permissions(home.dir(), Permissions::from_mode(mode)).unwrap();
+            let instance = InstanceLock::acquire(&home).unwrap();
+            instance.write_info(&sample_info(&instance)).unwrap();
+            let error = InstanceLock::acquire(&home).unwrap_err();
+            assert!(matches!(error, DaemonError::AlreadyRunning { pid: Some(7), .. }), "{error}");
+        }
+        // Locked while it was open to all.
+        fs::set_permissions(home.dir(), Permissions::from_mode(0o711)).unwrap();
+        let error = InstanceLock::acquire(&home).unwrap_err();
+        let repair = format!("chmod 700 {}", home.dir().display());
+        assert!(error.hint().is_some_and(|hint| hint.contains(&repair)), "{error:?}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use subtle::ConstantTimeEq as _;
-use toolrack_platform::{Directory, read_open_file, replace, unix_time_ms};
+use toolrack_platform::{Directory, FileLock, read_open_file, replace, unix_time_ms};
 use toolrack_service::Home;
 
 /// Maximum number of keys.
@@ -77,7 +77,7 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// SHA-256 of a key. Holders can verify the daemon, but cannot use it.
+/// SHA-256 of a key. Its holder can verify the daemon, and can pass as the daemon, but cannot use the key.
 #[derive(Clone, Copy)]
 pub struct KeyHash([u8; 32]);
 
@@ -245,7 +245,7 @@ impl KeyFile {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, is damaged, or other users may have written it.
+    /// The file cannot be read, is damaged, or other users may have read or written it.
     pub fn list(&self) -> Result<Vec<KeyEntry>, KeyError> {
         let read_error = |source| self.error("read", source);
         let Some(dir) = Directory::open(&self.dir).map_err(read_error)? else {
@@ -256,8 +256,8 @@ impl KeyFile {
         };
         let metadata = file.metadata().map_err(read_error)?;
         let own = rustix::process::geteuid().as_raw();
-        // Someone who writes this file has all rights.
-        if metadata.uid() != own || metadata.mode() & 0o022 != 0 {
+        // A user who can write this file has all rights, and one who can read it can pass as the daemon.
+        if metadata.uid() != own || metadata.mode() & 0o077 != 0 {
             return Err(KeyError::NotPrivate(self.path()));
         }
         let bytes = read_open_file(&file, MAX_FILE_BYTES).map_err(read_error)?;
@@ -331,14 +331,18 @@ impl KeyFile {
         })
     }
 
-    /// Records that a key was used on the day of `now_ms`. Does nothing if the key was revoked meanwhile.
+    /// Records that a key was used on the day of `now_ms`. Does nothing if the key was revoked or the home was deleted
+    /// meanwhile.
     pub(crate) fn record_use(&self, hash: &KeyHash, now_ms: u64) -> Result<(), KeyError> {
-        self.edit(|keys| {
-            if let Some(entry) = keys.iter_mut().find(|entry| entry.sha256.matches(hash)) {
-                entry.last_used_ms = Some(day(now_ms) * DAY_MS);
-            }
-            Ok(())
-        })
+        let dir = Directory::open(&self.dir).map_err(|source| self.error("use", source))?;
+        let Some(dir) = dir else { return Ok(()) };
+        let _lock = self.lock(&dir)?;
+        let mut keys = self.list()?;
+        let Some(entry) = keys.iter_mut().find(|entry| entry.sha256.matches(hash)) else {
+            return Ok(());
+        };
+        entry.last_used_ms = Some(day(now_ms) * DAY_MS);
+        self.write(keys)
     }
 
     fn add(&self, entry: KeyEntry) -> Result<(), KeyError> {
@@ -351,14 +355,23 @@ impl KeyFile {
         change: impl FnOnce(&mut Vec<KeyEntry>) -> Result<T, KeyError>,
     ) -> Result<T, KeyError> {
         let dir = Directory::create(&self.dir).map_err(|source| self.error("use", source))?;
-        let lock = dir.lock(OsStr::new(LOCK_FILE), LOCK_TIMEOUT);
-        let _lock = lock.map_err(|source| self.error("lock", source))?;
+        let _lock = self.lock(&dir)?;
         let mut keys = self.list()?;
         let changed = change(&mut keys)?;
+        self.write(keys)?;
+        Ok(changed)
+    }
+
+    fn lock(&self, dir: &Directory) -> Result<FileLock, KeyError> {
+        let lock = dir.lock(OsStr::new(LOCK_FILE), LOCK_TIMEOUT);
+        lock.map_err(|source| self.error("lock", source))
+    }
+
+    /// Replaces the file. The caller holds the lock.
+    fn write(&self, keys: Vec<KeyEntry>) -> Result<(), KeyError> {
         let content = serde_json::to_vec_pretty(&Content { format: FORMAT, keys });
         let content = content.map_err(|error| self.error("write", error.into()))?;
-        replace(&self.path(), &content).map_err(|source| self.error("write", source))?;
-        Ok(changed)
+        replace(&self.path(), &content).map_err(|source| self.error("write", source))
     }
 
     fn error(&self, action: &'static str, source: io::Error) -> KeyError {
@@ -435,8 +448,8 @@ pub enum KeyError {
     /// The limit is reached.
     #[error("there are already {MAX_KEYS} keys")]
     TooMany,
-    /// Other users may have written the file.
-    #[error("`{}` belongs to another user, or other users may write it", .0.display())]
+    /// Other users may have read or written the file.
+    #[error("`{}` belongs to another user, or other users may read or write it", .0.display())]
     NotPrivate(PathBuf),
     /// The file is not a list of keys.
     #[error("`{}` is damaged: {reason}", .path.display())]
@@ -586,8 +599,13 @@ mod tests {
         keys.record_use(&key.hash(), 10 * DAY_MS + 7).unwrap();
         assert_eq!(keys.list().unwrap()[0].last_used_ms, Some(10 * DAY_MS));
         keys.revoke(&entry.name).unwrap();
+        let before = fs::metadata(keys.path()).unwrap().ino();
         keys.record_use(&key.hash(), 11 * DAY_MS).unwrap();
         assert!(keys.list().unwrap().is_empty());
+        assert_eq!(fs::metadata(keys.path()).unwrap().ino(), before, "nothing is written");
+        fs::remove_dir_all(&keys.dir).unwrap();
+        keys.record_use(&key.hash(), 12 * DAY_MS).unwrap();
+        assert!(!keys.dir.exists(), "a deleted home stays deleted");
     }
 
     #[test]
@@ -625,8 +643,10 @@ mod tests {
             assert_eq!(fs::read_to_string(keys.path()).unwrap(), text);
         }
         write(&good);
-        fs::set_permissions(keys.path(), Permissions::from_mode(0o620)).unwrap();
-        assert!(matches!(keys.list(), Err(KeyError::NotPrivate(_))));
+        for mode in [0o620, 0o640, 0o604] {
+            fs::set_permissions(keys.path(), Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(keys.list(), Err(KeyError::NotPrivate(_))), "{mode:o}");
+        }
         fs::remove_file(keys.path()).unwrap();
         std::os::unix::fs::symlink("/dev/null", keys.path()).unwrap();
         assert!(matches!(keys.list(), Err(KeyError::File { .. })));

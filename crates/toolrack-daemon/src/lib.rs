@@ -43,7 +43,7 @@
 //! **Invariant:** every request ends: bodies are bounded in size and time, and connections that are idle or do not read
 //! are closed.
 //!
-//! **Invariant:** connections without a token never keep out those with one.
+//! **Invariant:** connections without a token never keep out those with one, and keep no memory after their end.
 //!
 //! **Invariant:** the history never fails or slows a call.
 //!

@@ -20,7 +20,6 @@ use futures_util::StreamExt as _;
 use http::header::{self, HeaderName};
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode};
-use http_body_util::Limited;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -28,7 +27,6 @@ use tokio_util::sync::CancellationToken;
 use toolrack_platform::unix_time_ms;
 use toolrack_service::{ErrorCode, ErrorDetail, LocalService, McpService as _};
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
@@ -40,7 +38,6 @@ use crate::access_control::{self, AccessDenied, ListenerKind, Principal};
 use crate::active_keys::{ActiveKey, ActiveKeys};
 use crate::assets;
 use crate::event_recorder::EventRecorder;
-use crate::extract::{MAX_BODY_BYTES, body_too_large};
 use crate::http_server::{ConnectionEntry, MAX_HEADER_BYTES, Shutdown, Stage};
 use crate::instance_lock::DaemonInfo;
 use crate::keys::KeyError;
@@ -51,8 +48,6 @@ use crate::tokens::Tokens;
 
 /// Timeout of requests that have no timeout of their own.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
-/// Maximum size of a body that needs no token.
-const MAX_PUBLIC_BODY_BYTES: usize = 4 << 10;
 /// Timeout between two chunks of a body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Only own files, nothing inline, no framing. `data:` images are results of tools.
@@ -246,9 +241,8 @@ pub(crate) fn router(app: &App, listener: ListenerKind) -> Router {
     let (router, _) = api();
     router
         .merge(assets::routes())
-        .layer(RequestBodyLimitLayer::new(MAX_BODY_BYTES))
         .layer(RequestBodyTimeoutLayer::new(BODY_IDLE_TIMEOUT))
-        // Merged after the layers: the gateway has its own, larger body limit.
+        // Merged after the layer: the gateway has a timeout of its own for bodies.
         .merge(mcp_endpoints::routes())
         .fallback(async || Problem::not_found("no such route"))
         .method_not_allowed_fallback(async || {
@@ -314,7 +308,6 @@ async fn guard(
 ) -> Response {
     let (mut head, body) = request.into_parts();
     let path = head.uri.path();
-    let is_api = path.starts_with("/api/");
     // Calls end by the timeout of their server, and the gateway has timeouts of its own.
     let has_own_timeout = path == "/api/calls" || path == "/mcp" || path.starts_with("/mcp/");
     let access = check_head_size(&head).and_then(|()| {
@@ -327,16 +320,14 @@ async fn guard(
             Ok(Principal::User | Principal::Browser | Principal::Key(_)) => Stage::Authenticated,
             Ok(Principal::Anyone) | Err(_) => Stage::Anonymous,
         });
+        if let Some(key) = access.as_ref().ok().and_then(Principal::key) {
+            connection.set_key(key);
+        }
     }
     let mut response = match access {
         Err(problem) => problem.into_response(),
         Ok(principal) => {
             let key = principal.key().cloned();
-            // A body that anyone may send is a login code or a challenge.
-            let body = match principal {
-                Principal::Anyone => Body::new(Limited::new(body, MAX_PUBLIC_BODY_BYTES)),
-                Principal::User | Principal::Browser | Principal::Key(_) => body,
-            };
             head.extensions.insert(principal);
             let response = next.run(Request::from_parts(head, body));
             let response = async {
@@ -353,10 +344,6 @@ async fn guard(
             }
         }
     };
-    if is_api && response.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        // The body limit layer responds with plain text.
-        response = body_too_large().into_response();
-    }
     for (name, value) in RESPONSE_HEADERS {
         // `insert` replaces a header that a handler has set: no route can weaken these.
         response.headers_mut().insert(name, HeaderValue::from_static(value));

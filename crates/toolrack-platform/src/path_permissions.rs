@@ -54,7 +54,7 @@ pub enum Exposure {
     ForeignOwner,
     /// All users can write to it.
     WorldWritable,
-    /// A group other than the primary group of this user can write to it.
+    /// A group other than the private group of this user can write to it.
     GroupWritable,
 }
 
@@ -72,8 +72,8 @@ pub struct InsecurePath {
 /// Decides whether users other than this one and root could change a path.
 ///
 /// A directory that all users can write to is fine above ours if it is sticky, as `/tmp` is: entries of other users
-/// cannot be renamed there. Access of the primary group is fine, because most systems give every user a group of their
-/// own and a umask of 002.
+/// cannot be renamed there. Access of a private group is fine, because most systems give every user one, with the id of
+/// the user, and a umask of 002. A primary group with another id, such as `users` or `staff`, may have more members.
 pub fn judge(found: PathMode, used: PathUse, own: OwnIds) -> Option<Exposure> {
     let is_parent = used == PathUse::Parent;
     // Inside a user namespace, the directories of the system seem to belong to an unknown user.
@@ -88,8 +88,9 @@ pub fn judge(found: PathMode, used: PathUse, own: OwnIds) -> Option<Exposure> {
     if found.mode & 0o002 != 0 {
         return Some(Exposure::WorldWritable);
     }
-    let is_own_group = found.gid == own.gid || found.gid == 0;
-    (found.mode & 0o020 != 0 && !is_own_group).then_some(Exposure::GroupWritable)
+    let is_private_group = own.gid == own.uid && found.gid == own.gid;
+    let is_trusted_group = is_private_group || found.gid == 0;
+    (found.mode & 0o020 != 0 && !is_trusted_group).then_some(Exposure::GroupWritable)
 }
 
 /// Finds everything that would let another user change one of these paths: the path itself, the links on the way to
@@ -264,6 +265,10 @@ mod tests {
             check(0o775, (1000, 0), used, None);
             check(0o775, (1000, 50), used, Some(GroupWritable));
             check(0o775, (0, 50), used, Some(GroupWritable));
+            // A primary group that other users share.
+            let shared = OwnIds { gid: 100, ..OWN };
+            let found = PathMode { mode: 0o775, uid: 1000, gid: 100, is_link: false };
+            assert_eq!(judge(found, used, shared), Some(GroupWritable));
         }
         // Sticky: entries cannot be renamed by others, but created.
         check(0o1777, root, Parent, None);

@@ -18,8 +18,6 @@ use toolrack_platform::{Directory, FileMode, ReplaceOutcome, Replacement, read_o
 use crate::document::{self, Document};
 use crate::error::{ErrorCode, ErrorDetail, ServiceError, io_error};
 
-/// Size limit. A larger file is not a config file.
-const MAX_BYTES: usize = 4 << 20;
 /// How long to wait for another process that holds the lock. One save takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often an edit starts over because a person saves the file at the same moment.
@@ -107,6 +105,9 @@ impl StoredConfig {
 }
 
 impl ConfigStore {
+    /// Size limit. A larger file is not a config file.
+    pub const MAX_BYTES: usize = 4 << 20;
+
     /// The file at `path`, which need not exist. A symbolic link is followed and stays a link.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), lock_timeout: LOCK_TIMEOUT }
@@ -164,7 +165,7 @@ impl ConfigStore {
     fn read_bytes(&self) -> io::Result<Option<Vec<u8>>> {
         let target = Target::resolve(&self.path)?;
         let Some(dir) = Directory::open(&target.dir)? else { return Ok(None) };
-        dir.open_file(&target.name)?.map(|file| read_open_file(&file, MAX_BYTES)).transpose()
+        dir.open_file(&target.name)?.map(|file| read_open_file(&file, Self::MAX_BYTES)).transpose()
     }
 
     /// Edits the file. Returns the result of `change` and the new state of the file.
@@ -233,7 +234,7 @@ impl ConfigStore {
         // Optimistic: `change` runs on a snapshot, and `replace` notices if the file has changed since. The lock keeps
         // other Toolrack processes out, but not editors.
         for _attempt in 0..MAX_ATTEMPTS {
-            let snapshot = dir.snapshot(&target.name, MAX_BYTES);
+            let snapshot = dir.snapshot(&target.name, Self::MAX_BYTES);
             let snapshot = snapshot.map_err(|error| io_error("read", &self.path, error))?;
             let text = snapshot.bytes().map(|bytes| self.decode(bytes.to_vec())).transpose();
             let text = text.map_err(load_error)?;
@@ -280,7 +281,7 @@ impl ConfigStore {
     }
 
     fn parse_stored(&self, text: String) -> Result<StoredConfig, ServiceError> {
-        if text.len() > MAX_BYTES {
+        if text.len() > Self::MAX_BYTES {
             let message = format!("`{}` would be larger than 4 MiB", self.name());
             return Err(ServiceError::new(ErrorCode::ValidationError, message));
         }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use toolrack_platform::{InsecurePath, PathUse, check_paths};
+use toolrack_platform::{InsecurePath, PathUse, check_paths, make_private};
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 use crate::paths::Home;
@@ -37,8 +37,24 @@ pub fn insecure_config_paths(file: &Path) -> Vec<InsecurePath> {
     check_paths(&[(file, PathUse::File)])
 }
 
+/// Checks a home before it is used, and closes its data directory to other users.
+///
+/// # Errors
+///
+/// Every path of the home that other users can change, unless `insecure` allows it.
+pub fn secure_home(home: &Home, insecure: InsecureHome) -> Result<(), ServiceError> {
+    if insecure == InsecureHome::Refuse {
+        ensure_secure(home)?;
+    }
+    // A directory that also holds the config file may be shared on purpose; secrets are private by themselves.
+    if !home.config_file().starts_with(home.dir()) {
+        make_private(home.dir());
+    }
+    Ok(())
+}
+
 /// Fails if another user could change the home. A group that can is logged only.
-pub(crate) fn ensure_secure(home: &Home) -> Result<(), ServiceError> {
+fn ensure_secure(home: &Home) -> Result<(), ServiceError> {
     let (refused, shared): (Vec<_>, Vec<_>) =
         insecure_paths(home).into_iter().partition(|insecure| insecure.exposure.is_refused());
     for insecure in shared {

@@ -56,7 +56,7 @@ mod validate;
 pub use config_store::{ConfigStore, ETag, InvalidETag, LoadError, StoredConfig};
 pub use document::{ConfigScope, Document, Entry};
 pub use error::{ErrorCode, ErrorDetail, ServiceError};
-pub use home_permissions::{InsecureHome, insecure_config_paths, insecure_paths};
+pub use home_permissions::{InsecureHome, insecure_config_paths, insecure_paths, secure_home};
 pub use local_service::{
     Autostart, ConfigInput, LocalService, ServiceOptions, ToolCall, ToolCallError, WatchConfig,
 };

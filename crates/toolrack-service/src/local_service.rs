@@ -26,7 +26,6 @@ use toolrack_client::{CallOptions, ClientHandler, Limits};
 use toolrack_config::{McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{CallTarget, FileWatch, ManagerError, ManagerEvents, McpManager};
-use toolrack_platform::make_private;
 use toolrack_stdio::StdioOptions;
 use toolrack_transport::{Delivery, RawJson, Redactor};
 use uuid::Uuid;
@@ -36,7 +35,7 @@ use crate::config_snapshot::{ConfigSnapshot, ConfiguredServer};
 use crate::config_store::{ConfigStore, ETag, StoredConfig};
 use crate::document::{ConfigScope, unknown_id};
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
-use crate::home_permissions::{InsecureHome, ensure_secure};
+use crate::home_permissions::{InsecureHome, secure_home};
 use crate::packages::Installer;
 use crate::paths::Home;
 use crate::secret_store::{FileSecretStore, SecretStore, SharedLookup, VariableLookup};
@@ -197,13 +196,7 @@ impl LocalService {
     ///
     /// Dropping the future stops everything that was started.
     pub async fn open(home: Home, mut options: ServiceOptions) -> Result<Self, ServiceError> {
-        if options.insecure_home == InsecureHome::Refuse {
-            ensure_secure(&home)?;
-        }
-        // A directory that also holds the config file may be shared on purpose; secrets are private by themselves.
-        if !home.config_file().starts_with(home.dir()) {
-            make_private(home.dir());
-        }
+        secure_home(&home, options.insecure_home)?;
         let store = ConfigStore::new(home.config_file());
         let (snapshot, naming, etag) = match std::mem::take(&mut options.config) {
             ConfigInput::Servers(servers) => {

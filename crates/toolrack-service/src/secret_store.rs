@@ -43,12 +43,27 @@ const TEMP_NAME: &str = ".tmp";
 ///
 /// The methods may block, as a keyring does. An error must not contain a secret.
 pub trait SecretStore: Send + Sync + fmt::Debug {
-    /// Reads a secret; `None` if there is none with this name.
+    /// Reads a secret, empty or not; `None` if there is none with this name.
     ///
     /// # Errors
     ///
     /// The name is invalid, or the secret cannot be read.
     fn get(&self, name: &str) -> Result<Option<Secret>, ServiceError>;
+
+    /// Reads a secret for a server, which would start with an empty one and fail later, for a reason of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get), or the secret is empty.
+    fn get_for_server(&self, name: &str) -> Result<Option<Secret>, ServiceError> {
+        let found = self.get(name)?;
+        if found.as_ref().is_some_and(|secret| secret.reveal().is_empty()) {
+            let message = format!("secret `{name}` is empty");
+            let detail = ErrorDetail::new(ErrorCode::ValidationError, message);
+            return Err(detail.with_hint("set it again, or remove it").into());
+        }
+        Ok(found)
+    }
 
     /// Stores a secret, replacing an old value.
     ///
@@ -75,7 +90,7 @@ pub trait SecretStore: Send + Sync + fmt::Debug {
 
 /// Secrets in private files, those of one [`Home`](crate::Home).
 ///
-/// A secret is non-empty UTF-8 without NUL, at most 64 KiB. One trailing line break is removed when it is set and when
+/// A secret is set to non-empty UTF-8 without NUL, at most 64 KiB. One trailing line break is removed when it is set and when
 /// it is read, because editors and `echo` add one.
 #[derive(Debug, Clone)]
 pub struct FileSecretStore {
@@ -105,15 +120,30 @@ struct Place<'n> {
 }
 
 impl SecretStore for FileSecretStore {
+    /// One that an earlier version kept elsewhere is moved.
     fn get(&self, name: &str) -> Result<Option<Secret>, ServiceError> {
-        let found = self.find(name)?;
-        // A server would start with an empty key and fail later, for a reason of its own.
-        if found.as_ref().is_some_and(|secret| secret.reveal().is_empty()) {
-            let message = format!("secret `{name}` is empty");
-            let detail = ErrorDetail::new(ErrorCode::ValidationError, message);
-            return Err(detail.with_hint("set it again, or remove it").into());
+        let place = Place::new(name)?;
+        let Some(dir) = self.open_dir()? else { return Ok(None) };
+        let find = || Ok(self.read(&dir, &place.file, place.kind)?.remove(place.entry));
+        if let Some(found) = find()? {
+            return Ok(Some(found));
         }
-        Ok(found)
+        let Some(old_file) = &place.old_file else { return Ok(None) };
+        let Some(old) = self.read(&dir, old_file, FileKind::Plain)?.remove("") else {
+            // The new file once more: another process may have moved the secret in between.
+            return find();
+        };
+        // A newer value that another process has set in between wins.
+        let moved = self.edit(&dir, &place, "save", |secrets| {
+            secrets.entry(place.entry.to_owned()).or_insert_with(|| old.clone());
+        });
+        match moved {
+            Ok(()) => find(),
+            Err(error) => {
+                tracing::warn!(%error, "cannot move a secret of an earlier version");
+                Ok(Some(old))
+            }
+        }
     }
 
     fn set(&self, name: &str, secret: &Secret) -> Result<(), ServiceError> {
@@ -186,32 +216,6 @@ impl FileSecretStore {
     /// The directory of the secrets.
     pub fn dir(&self) -> &Path {
         &self.dir
-    }
-
-    /// A secret, empty or not. One that an earlier version kept elsewhere is moved.
-    fn find(&self, name: &str) -> Result<Option<Secret>, ServiceError> {
-        let place = Place::new(name)?;
-        let Some(dir) = self.open_dir()? else { return Ok(None) };
-        let find = || Ok(self.read(&dir, &place.file, place.kind)?.remove(place.entry));
-        if let Some(found) = find()? {
-            return Ok(Some(found));
-        }
-        let Some(old_file) = &place.old_file else { return Ok(None) };
-        let Some(old) = self.read(&dir, old_file, FileKind::Plain)?.remove("") else {
-            // The new file once more: another process may have moved the secret in between.
-            return find();
-        };
-        // A newer value that another process has set in between wins.
-        let moved = self.edit(&dir, &place, "save", |secrets| {
-            secrets.entry(place.entry.to_owned()).or_insert_with(|| old.clone());
-        });
-        match moved {
-            Ok(()) => find(),
-            Err(error) => {
-                tracing::warn!(%error, "cannot move a secret of an earlier version");
-                Ok(Some(old))
-            }
-        }
     }
 
     /// Reads the secrets of a file; none if it does not exist.
@@ -422,7 +426,7 @@ impl Lookup for VariableLookup {
                 .as_ref()
                 .map_or(Ok(None), |fallback| fallback.look_up(source, name));
         };
-        let found = self.secrets.get(name).map_err(|error| error.to_string())?;
+        let found = self.secrets.get_for_server(name).map_err(|error| error.to_string())?;
         Ok(found.map(|secret| {
             // Before the value is handed out: the server cannot print it any earlier.
             self.redactor.add_secret(name, secret.reveal());

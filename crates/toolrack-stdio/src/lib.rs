@@ -84,7 +84,7 @@ pub use prepared_guardian::PreparedGuardian;
 pub use process_handle::{ProcessHandle, process_start_time};
 pub use run_command::{CommandOutput, RunOptions, run_command};
 #[cfg(target_os = "linux")]
-pub use sys::return_freed_memory;
+pub use sys::{return_freed_memory, trim_freed_memory};
 pub use transport::StdioClientTransport;
 
 /// Enables guardians for the servers that this program starts. Call it first in `main`.
@@ -104,3 +104,7 @@ pub fn init() {
 /// Does nothing on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn return_freed_memory() {}
+
+/// Elsewhere the allocator decides.
+#[cfg(not(target_os = "linux"))]
+pub fn trim_freed_memory() {}

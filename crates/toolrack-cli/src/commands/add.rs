@@ -143,7 +143,8 @@ async fn prompt_missing_secrets(
         return Ok(());
     }
     for secret in config.env_vars.values().filter_map(|variable| variable.secret_ref.as_ref()) {
-        if service.secrets().get(secret)?.is_none() {
+        let stored = service.secrets().get(secret)?;
+        if stored.is_none_or(|stored| stored.reveal().is_empty()) {
             let value = credentials::read_secret(secret, context).await?;
             service.set_secret(secret, value).await?;
         }

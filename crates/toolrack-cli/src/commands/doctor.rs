@@ -251,7 +251,8 @@ async fn check_server(
     };
     let lookup = |source: VariableSource, name: &str| match source {
         VariableSource::Secret => {
-            let found = service.secrets().get(name).map_err(|error| error.to_string())?;
+            let found =
+                service.secrets().get_for_server(name).map_err(|error| error.to_string())?;
             Ok(found.map(|secret| secret.reveal().to_owned()))
         }
         _ => environment.look_up(source, name),

@@ -189,7 +189,8 @@ async fn save_import(
 ) -> Result<(), CliError> {
     let mut added = Vec::new();
     for (name, value) in secrets {
-        match service.secrets().get(&name)? {
+        let present = service.secrets().get(&name)?;
+        match present.filter(|present| !present.reveal().is_empty()) {
             Some(before) if before.reveal() == value => {}
             // Another server may use it.
             Some(_) => {

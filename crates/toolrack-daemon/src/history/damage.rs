@@ -9,7 +9,8 @@ use rusqlite::{ErrorCode, ffi};
 
 use super::database::DbError;
 
-/// Number of damaged files that are kept. The oldest are removed.
+/// Number of damaged files that are kept. The oldest are removed, but never the largest one: after a disk has failed for
+/// a while, it is the one with the history, and the others are empty.
 pub(super) const MAX_DAMAGED_FILES: usize = 3;
 /// Names that are tried, if files of this time exist.
 const MAX_NAMES: u64 = 1000;
@@ -23,6 +24,8 @@ const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 pub(super) enum FailureKind {
     /// The file can never be used again: it is moved aside.
     Damaged,
+    /// The disk did not deliver a part of the file, which may be intact: an integrity check decides.
+    Unreadable,
     /// The file belongs to another version: it stays, and another file is used.
     OtherSchema,
     /// A full disk, a lock, a missing permission: the calls wait, and the writer retries.
@@ -37,12 +40,12 @@ pub(super) fn failure_kind(error: &DbError) -> FailureKind {
         DbError::Sqlite(error) => error,
         DbError::Damaged(_) | DbError::NotAFile => return FailureKind::Damaged,
         DbError::OtherSchema(_) => return FailureKind::OtherSchema,
+        DbError::SymbolicLink => return FailureKind::Temporary,
     };
     match error {
         rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => FailureKind::Damaged,
-            // Reading failed: the file is shorter than its header says, or the disk has lost a part of it. Failed
-            // writes are different: they may succeed once there is room.
+            // Failed writes are different: they may succeed once there is room.
             ErrorCode::SystemIoFailure
                 if [
                     ffi::SQLITE_IOERR_READ,
@@ -52,7 +55,7 @@ pub(super) fn failure_kind(error: &DbError) -> FailureKind {
                 ]
                 .contains(&failure.extended_code) =>
             {
-                FailureKind::Damaged
+                FailureKind::Unreadable
             }
             ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig => {
                 FailureKind::Rejected
@@ -94,11 +97,13 @@ pub(super) fn move_aside(path: &Path, now_ms: u64) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Removes the oldest damaged files beyond the limit. A directory in place of a database stays: it is not ours.
+/// Removes the oldest damaged files beyond the limit, except the largest one.
 fn remove_oldest(path: &Path) {
     let files = damaged_files(path);
     let n_excess = files.len().saturating_sub(MAX_DAMAGED_FILES);
-    for file in files.iter().take(n_excess) {
+    let n_bytes = |file: &&PathBuf| file.metadata().map_or(0, |metadata| metadata.len());
+    let largest = files.iter().max_by_key(n_bytes);
+    for file in files.iter().filter(|file| Some(*file) != largest).take(n_excess) {
         let names = ["", "-wal", "-shm"].map(|suffix| with_suffix(file, suffix));
         for name in names.iter().filter(|name| name.exists()) {
             if let Err(error) = fs::remove_file(name) {
@@ -108,8 +113,18 @@ fn remove_oldest(path: &Path) {
     }
 }
 
-/// The damaged files of a history, oldest first.
+/// The damaged files of a history, oldest first. A directory in place of a database does not count: it is not ours.
 pub(super) fn damaged_files(path: &Path) -> Vec<PathBuf> {
+    moved_aside(path).into_iter().map(|(_, path)| path).filter(|path| path.is_file()).collect()
+}
+
+/// When a damaged history was moved aside last, in Unix time in milliseconds.
+pub(super) fn last_moved_ms(path: &Path) -> Option<u64> {
+    moved_aside(path).last().map(|(time, _)| *time)
+}
+
+/// What was moved aside and is still there, by time.
+fn moved_aside(path: &Path) -> Vec<(u64, PathBuf)> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
     else {
         return Vec::new();
@@ -117,14 +132,13 @@ pub(super) fn damaged_files(path: &Path) -> Vec<PathBuf> {
     let prefix = format!("{name}{DAMAGED}");
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let time = |entry: fs::DirEntry| {
-        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         let name = entry.file_name();
         let time: u64 = name.to_str()?.strip_prefix(&prefix)?.parse().ok()?;
-        is_file.then(|| (time, entry.path()))
+        Some((time, entry.path()))
     };
-    let mut files: Vec<(u64, PathBuf)> = entries.flatten().filter_map(time).collect();
-    files.sort_unstable();
-    files.into_iter().map(|(_, path)| path).collect()
+    let mut moved: Vec<(u64, PathBuf)> = entries.flatten().filter_map(time).collect();
+    moved.sort_unstable();
+    moved
 }
 
 /// Appends to the name of a file.

@@ -65,6 +65,9 @@ pub(crate) enum DbError {
     /// The integrity check found a problem.
     #[error("the file is damaged: {0}")]
     Damaged(String),
+    /// A link to a file that may not be ours has the name of the database.
+    #[error("it is a symbolic link")]
+    SymbolicLink,
     /// A directory, socket or pipe has the name of the database.
     #[error("it is not a file")]
     NotAFile,
@@ -102,7 +105,7 @@ impl Db {
         // Before SQLite opens it: a file that SQLite creates gets the mode of the umask. SQLite gives its WAL and
         // shared-memory files the same mode.
         if let Err(error) = make_private(path) {
-            // Opening the database fails in the same way and reports the error.
+            // Opening the database fails in the same way and reports the error; a link is refused above.
             tracing::debug!(%error, "cannot make the call history private");
         }
         let mut connection = Connection::open(path)?;
@@ -313,9 +316,10 @@ fn check_integrity(connection: &mut Connection, check: IntegrityCheck) -> Result
     }
 }
 
-/// A directory, pipe or socket cannot be a database, and opening a pipe would wait for ever.
+/// A directory, pipe or socket cannot be a database, and opening a pipe would wait for ever. `SQLite` would follow a link.
 fn check_is_file(path: &Path) -> Result<(), DbError> {
-    match fs::metadata(path) {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_symlink() => Err(DbError::SymbolicLink),
         Ok(metadata) if !metadata.is_file() => Err(DbError::NotAFile),
         _ => Ok(()),
     }

@@ -240,6 +240,25 @@ fn damaged_file_is_moved_aside_at_start() {
     }
 }
 
+/// `SQLite` would follow it, and change a file elsewhere.
+#[test]
+fn symbolic_link_is_not_followed() {
+    let (_target_dir, target) = filled();
+    let before = fs::read(&target).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    let history = open(&dir, HistoryOptions::default());
+    history.record(call(5000));
+    eventually(LONG, "it is reported", || history.stats.status().failure.is_some());
+    assert!(history.read(|db| db.query(&HistoryQuery::default())).is_err());
+    assert!(fs::read(&target).unwrap() == before);
+    // The call waits for a usable file.
+    fs::remove_file(&path).unwrap();
+    wait_until_written(&history, 1);
+    history.close();
+}
+
 /// While the writer has the file open. It finds the damage with a call, or because a reader has found it.
 #[test]
 fn damaged_file_is_moved_aside_while_it_is_used() {
@@ -299,6 +318,49 @@ fn few_damaged_files_are_kept_with_their_logs() {
         ["3", "4", "5"].map(|number| [(); 3].map(|()| number.to_owned()))
     );
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3 * MAX_DAMAGED_FILES);
+}
+
+/// On a disk that fails for a while, every new file is damaged too.
+#[test]
+fn damaged_file_with_the_history_is_never_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("history.db");
+    for number in 0..2 * MAX_DAMAGED_FILES as u64 {
+        let content = if number == 1 { "the history" } else { "empty" };
+        write(&path, content.as_bytes());
+        move_aside(&path, 1000 + number).unwrap();
+        assert_eq!(last_moved_ms(&path), Some(1000 + number));
+    }
+    let content = |path: PathBuf| fs::read_to_string(path).unwrap();
+    let kept: Vec<String> = damaged_files(&path).into_iter().map(content).collect();
+    assert_eq!(kept, ["the history", "empty", "empty"]);
+}
+
+#[test]
+fn damaged_files_are_moved_aside_once_a_minute() {
+    assert!(may_move_aside(None, 0));
+    for (now_ms, expected) in [(100_000, false), (160_000, false), (160_001, true), (0, true)] {
+        assert_eq!(may_move_aside(Some(100_000), now_ms), expected, "{now_ms}");
+    }
+}
+
+#[test]
+fn file_that_the_disk_does_not_deliver_is_checked_before_it_is_moved() {
+    let (_dir, path) = filled();
+    let mut writer = Writer {
+        path: path.clone(),
+        is_fallback: false,
+        options: HistoryOptions::default(),
+        db: None,
+        check: None,
+        stats: Arc::default(),
+        warn: Box::new(drop),
+    };
+    let failed = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR_READ), None);
+    assert_eq!(writer.recover(&failed.into()), Recovery::Retry);
+    assert_eq!((writer.check, damaged_files(&path)), (Some(IntegrityCheck::Full), Vec::new()));
+    assert_eq!(writer.write_with_recovery(&[call(5000)]), None);
+    assert_eq!((writer.check, damaged_files(&path)), (None, Vec::new()));
 }
 
 #[test]
@@ -390,9 +452,9 @@ fn failures_are_classified_by_their_code() {
     check(ffi::SQLITE_CORRUPT, FailureKind::Damaged);
     check(ffi::SQLITE_CORRUPT_INDEX, FailureKind::Damaged);
     check(ffi::SQLITE_NOTADB, FailureKind::Damaged);
-    check(ffi::SQLITE_IOERR_READ, FailureKind::Damaged);
-    check(ffi::SQLITE_IOERR_SHORT_READ, FailureKind::Damaged);
-    check(ffi::SQLITE_IOERR_CORRUPTFS, FailureKind::Damaged);
+    check(ffi::SQLITE_IOERR_READ, FailureKind::Unreadable);
+    check(ffi::SQLITE_IOERR_SHORT_READ, FailureKind::Unreadable);
+    check(ffi::SQLITE_IOERR_CORRUPTFS, FailureKind::Unreadable);
     for code in [
         ffi::SQLITE_FULL,
         ffi::SQLITE_BUSY,
@@ -410,6 +472,7 @@ fn failures_are_classified_by_their_code() {
     check(ffi::SQLITE_CONSTRAINT, FailureKind::Rejected);
     check(ffi::SQLITE_TOOBIG, FailureKind::Rejected);
     assert_eq!(failure_kind(&DbError::NotAFile), FailureKind::Damaged);
+    assert_eq!(failure_kind(&DbError::SymbolicLink), FailureKind::Temporary);
     assert_eq!(failure_kind(&DbError::OtherSchema(2)), FailureKind::OtherSchema);
     assert_eq!(failure_kind(&DbError::Damaged(String::new())), FailureKind::Damaged);
 }
@@ -423,6 +486,17 @@ fn call_that_cannot_be_stored_is_dropped_and_counted() {
     eventually(LONG, "it is dropped", || history.stats.n_dropped.load(Ordering::Relaxed) == 1);
     history.record(call(1));
     wait_until_written(&history, 1);
+    // In one batch with others, because the database is locked.
+    let other = Connection::open(dir.path().join("history.db")).unwrap();
+    other.execute_batch("begin exclusive").unwrap();
+    (2..50).for_each(|number| history.record(call(number)));
+    history.record(CallRecord { argument_bytes: u64::MAX, ..call(50) });
+    (51..100).for_each(|number| history.record(call(number)));
+    other.execute_batch("commit").unwrap();
+    wait_until_written(&history, 98);
+    assert_eq!(history.stats.n_dropped.load(Ordering::Relaxed), 2);
+    let query = HistoryQuery { limit: Some(500), ..HistoryQuery::default() };
+    assert_eq!(history.read(|db| db.query(&query)).unwrap().calls.len(), 98);
     history.close();
 }
 

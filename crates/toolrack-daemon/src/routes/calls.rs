@@ -14,7 +14,9 @@ use utoipa::ToSchema;
 
 use super::{ApiResult, App, run_blocking};
 use crate::event_recorder::RunningCall;
-use crate::extract::{JsonBody, PathParams, QueryParams, check_integer, check_limit};
+use crate::extract::{
+    JsonBody, MAX_CALL_BYTES, PathParams, QueryParams, check_integer, check_limit,
+};
 use crate::history::{CallRecord, Db, HistoryQuery, Latency};
 use crate::openapi::{AnyJson, OUTCOMES};
 use crate::problem::Problem;
@@ -93,7 +95,7 @@ pub(super) struct Latencies {
     responses((status = 200, body = CallResponse)))]
 pub(super) async fn create(
     State(app): State<App>,
-    JsonBody(call): JsonBody<CallRequest>,
+    JsonBody(call): JsonBody<CallRequest, MAX_CALL_BYTES>,
 ) -> ApiResult<CallResponse> {
     app.check_running()?;
     let arguments = match call.arguments {

@@ -5,13 +5,16 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolrack_config::{Diagnostic, Dialect, Severity, read_as};
-use toolrack_service::{ETag, InvalidETag, Secret, ServiceError};
+use toolrack_service::{ConfigStore, ETag, InvalidETag, Secret, ServiceError};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{ApiResult, App, run_blocking};
-use crate::extract::{JsonBody, PathParams};
+use crate::extract::{JsonBody, MAX_CONFIG_TEXT_BYTES, MAX_SECRET_BYTES, PathParams};
 use crate::problem::Problem;
+
+/// Maximum number of diagnostics in a response.
+const MAX_DIAGNOSTICS: usize = 100;
 
 /// The config file.
 #[derive(Debug, Serialize, ToSchema)]
@@ -86,6 +89,7 @@ pub(super) struct SaveResult {
     warnings: Vec<String>,
 }
 
+/// The first errors and warnings. Large texts take seconds, so it runs on a blocking thread.
 fn diagnose(text: &str) -> Vec<ConfigDiagnostic> {
     let view = |diagnostic: Diagnostic| ConfigDiagnostic {
         severity: match diagnostic.severity {
@@ -97,7 +101,10 @@ fn diagnose(text: &str) -> Vec<ConfigDiagnostic> {
         line: diagnostic.at.map(|position| position.line),
         column: diagnostic.at.map(|position| position.column),
     };
-    read_as(Dialect::Toolrack, "", text).diagnostics.into_iter().map(view).collect()
+    let mut diagnostics = read_as(Dialect::Toolrack, "", text).diagnostics;
+    // Stable, so that both kinds stay in file order.
+    diagnostics.sort_by_key(|diagnostic| diagnostic.severity != Severity::Error);
+    diagnostics.into_iter().take(MAX_DIAGNOSTICS).map(view).collect()
 }
 
 /// Get the config file
@@ -116,10 +123,17 @@ pub(super) async fn get(State(app): State<App>) -> ApiResult<ConfigText> {
 /// Check a config text without saving it
 #[utoipa::path(post, path = "/api/config/check", tag = "config", request_body = CheckRequest,
     responses((status = 200, body = CheckResult)))]
-pub(super) async fn check(JsonBody(request): JsonBody<CheckRequest>) -> Json<CheckResult> {
-    let diagnostics = diagnose(&request.text);
+pub(super) async fn check(
+    State(app): State<App>,
+    JsonBody(request): JsonBody<CheckRequest, MAX_CONFIG_TEXT_BYTES>,
+) -> ApiResult<CheckResult> {
+    if request.text.len() > ConfigStore::MAX_BYTES {
+        return Err(Problem::invalid("text", "is larger than 4 MiB"));
+    }
+    let diagnose = move |_app: &_| Ok::<_, Problem>(diagnose(&request.text));
+    let diagnostics = run_blocking(&app, diagnose).await?;
     let is_valid = diagnostics.iter().all(|diagnostic| diagnostic.severity != "error");
-    Json(CheckResult { is_valid, diagnostics })
+    Ok(Json(CheckResult { is_valid, diagnostics }))
 }
 
 /// Save the config file and apply it
@@ -129,7 +143,7 @@ pub(super) async fn check(JsonBody(request): JsonBody<CheckRequest>) -> Json<Che
     responses((status = 200, body = SaveResult)))]
 pub(super) async fn save(
     State(app): State<App>,
-    JsonBody(request): JsonBody<SaveRequest>,
+    JsonBody(request): JsonBody<SaveRequest, MAX_CONFIG_TEXT_BYTES>,
 ) -> ApiResult<SaveResult> {
     let invalid = |error: InvalidETag| Problem::invalid("generation", error.to_string());
     let generation: ETag = request.generation.parse().map_err(invalid)?;
@@ -189,7 +203,7 @@ pub(super) async fn list_secrets(State(app): State<App>) -> ApiResult<SecretList
 pub(super) async fn set_secret(
     State(app): State<App>,
     PathParams(SecretName { name }): PathParams<SecretName>,
-    JsonBody(mut body): JsonBody<Value>,
+    JsonBody(mut body): JsonBody<Value, MAX_SECRET_BYTES>,
 ) -> ApiResult<SecretChange> {
     // Parsed by hand: the message of a serde error could contain the value.
     let value = match body.get_mut("value").map(Value::take) {

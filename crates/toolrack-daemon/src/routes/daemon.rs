@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use super::{ApiResult, App, AppState, run_blocking};
 use crate::access_control::AccessDenied;
 use crate::event_log::{StreamItem, TimedEvent, event_type};
-use crate::extract::JsonBody;
+use crate::extract::{JsonBody, MAX_PUBLIC_BYTES};
 use crate::history::HistoryStatus;
 use crate::problem::Problem;
 use crate::tokens::{CODE_TTL, LoginFile, Token};
@@ -80,7 +80,7 @@ pub(super) struct LoginRequest {
 
 /// A browser token.
 #[derive(Serialize, ToSchema)]
-#[schema(as = Key)]
+#[schema(as = BrowserToken)]
 pub(super) struct LoginResponse {
     /// To be sent as `Authorization: Bearer …`.
     token: String,
@@ -170,7 +170,7 @@ fn new_login_code(app: &App) -> Result<(String, Token), Problem> {
     responses((status = 200, body = LoginResponse)))]
 pub(super) async fn login(
     State(app): State<App>,
-    JsonBody(request): JsonBody<LoginRequest>,
+    JsonBody(request): JsonBody<LoginRequest, MAX_PUBLIC_BYTES>,
 ) -> ApiResult<LoginResponse> {
     let token = app.tokens.exchange(&request.code, Instant::now());
     let token = token.map_err(|error| Problem::internal(error.to_string()))?;

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{ApiResult, App, AppState, run_blocking};
 use crate::access_control::ListenerKind;
 use crate::active_keys::ActiveKey;
-use crate::extract::JsonBody;
+use crate::extract::{JsonBody, MAX_PUBLIC_BYTES};
 use crate::keys::decode_hex;
 use crate::problem::Problem;
 
@@ -22,7 +22,7 @@ const ID_BYTES: usize = 8;
 
 /// The number of valid keys.
 #[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Keys)]
+#[schema(as = ReloadedKeys)]
 pub(super) struct ReloadResponse {
     n_keys: usize,
     /// Keys that were valid before, and whose requests and sessions have ended.
@@ -71,7 +71,7 @@ pub(super) async fn reload(State(app): State<App>) -> ApiResult<ReloadResponse> 
 pub(super) async fn prove(
     State(app): State<App>,
     Extension(listener): Extension<ListenerKind>,
-    JsonBody(request): JsonBody<ProofRequest>,
+    JsonBody(request): JsonBody<ProofRequest, MAX_PUBLIC_BYTES>,
 ) -> ApiResult<ProofResponse> {
     if decode_hex(&request.key_id).is_none_or(|id| id.len() != ID_BYTES) {
         return Err(Problem::invalid("key_id", "must be 16 lower-case hexadecimal digits"));

@@ -440,7 +440,7 @@ pub(super) async fn list_for_agent(
     responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView)))]
 pub(super) async fn reconnect(
     State(app): State<App>,
-    JsonBody(request): JsonBody<ReconnectRequest>,
+    JsonBody(request): JsonBody<ReconnectRequest, MAX_DOCUMENT_BYTES>,
 ) -> StatusResult {
     let service = app.endpoints.service(request.agent.as_deref()).await?;
     let id = resolve_server(&service, &request.name)?;

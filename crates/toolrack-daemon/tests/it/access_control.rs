@@ -192,16 +192,32 @@ async fn body_limits_are_enforced() {
         let bytes = encode_request("POST", "/api/servers", &with("application/json"), "{");
         check_problem(&send(authorized.addr, &bytes).unwrap(), 400, "VALIDATION_ERROR", None);
         // Announced as too large: refused before the body is sent.
-        let announced = format!(
-            "POST /api/calls HTTP/1.1\r\nhost: {own}\r\nauthorization: {bearer}\r\ncontent-type: application/json\r\n\
-             content-length: 99999999999\r\nconnection: close\r\n\r\n"
-        );
-        let response = send(authorized.addr, announced.as_bytes()).unwrap();
-        check_problem(&response, 413, "VALIDATION_ERROR", None);
+        let announce = |route: &str, length: String| {
+            format!(
+                "{route} HTTP/1.1\r\nhost: {own}\r\nauthorization: {bearer}\r\ncontent-type: application/json\r\n\
+                 {length}\r\nconnection: close\r\n\r\n"
+            )
+        };
+        for (route, max_bytes, limit) in [
+            ("POST /api/calls", 16 << 20, "16 MiB"),
+            ("POST /api/config/check", 8 << 20, "8 MiB"),
+            ("PUT /api/config", 8 << 20, "8 MiB"),
+            ("PUT /api/secrets/key", 512 << 10, "512 KiB"),
+            ("POST /api/servers", 256 << 10, "256 KiB"),
+            ("POST /api/agents/mcp/reconnect", 256 << 10, "256 KiB"),
+            ("POST /api/login", 4 << 10, "4 KiB"),
+            ("POST /api/proof", 4 << 10, "4 KiB"),
+        ] {
+            let announced = announce(route, format!("content-length: {}", max_bytes + 1));
+            let response = send(authorized.addr, announced.as_bytes()).unwrap();
+            check_problem(&response, 413, "VALIDATION_ERROR", None);
+            let message = json!(format!("the body is larger than {limit}"));
+            assert_eq!(response.json()["message"], message, "{route}");
+        }
         // Chunked: refused once the limit is exceeded.
         let mut stream = TcpStream::connect(authorized.addr).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let chunked = announced.replace("content-length: 99999999999", "transfer-encoding: chunked");
+        let chunked = announce("POST /api/calls", "transfer-encoding: chunked".to_owned());
         stream.write_all(chunked.as_bytes()).unwrap();
         let chunk = format!("100000\r\n{}\r\n", "[".repeat(1 << 20));
         // The daemon may close the connection before everything is sent.

@@ -39,6 +39,12 @@ async fn invalid_config_is_not_saved_and_errors_have_lines() {
         .find(|diagnostic| diagnostic["line"] == 3)
         .unwrap();
     assert_eq!(error["severity"], json!("error"), "{error}");
+    let many = "[[defaults.mcp]]\ncommand = 7\n".repeat(200);
+    let many = client.post("/api/config/check", json!({ "text": many })).await;
+    assert_eq!(many["faults"].as_array().map(Vec::len), Some(100), "{many:.999}");
+    let large = json!({ "text": "#".repeat((4 << 20) + 1) });
+    let response = client.request("POST", "/api/config/check", Some(large)).await;
+    check_problem(&response, 422, "VALIDATION_ERROR", Some("text"));
     let good = client.post("/api/config/check", json!({ "text": "" })).await;
     assert_eq!(good, json!({ "is_sound": true, "faults": [] }));
     let save = |generation: serde_json::Value| json!({ "text": bad, "generation": generation });

@@ -1,9 +1,10 @@
 //! Connections of hostile peers: those that never read, never authenticate or send malformed requests.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use toolrack_daemon::{ConnectionOptions, Daemon, DaemonOptions};
@@ -39,7 +40,19 @@ fn send_without_reading(stream: &mut TcpStream, addr: SocketAddr) -> bool {
     sent.map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |n_bytes| n_bytes > 0)
 }
 
-/// Bytes that wait in the kernel for peers of the daemon.
+/// A connection that takes less than one response, reads nothing and lets the daemon close it.
+fn request_without_reading(addr: SocketAddr) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, 2304).unwrap();
+    connect(&socket, &addr).unwrap();
+    let mut stream = TcpStream::from(socket);
+    let request = format!("GET /style.css HTTP/1.1\r\nhost: {addr}\r\n");
+    let requests = format!("{request}\r\n{request}\r\n{request}connection: close\r\n\r\n");
+    stream.write_all(requests.as_bytes()).unwrap();
+    stream
+}
+
+/// Bytes that wait in the kernel for peers of the daemon, also on connections that it has closed.
 fn unread_bytes(addr: SocketAddr) -> usize {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let local = format!(":{:04X}", addr.port());
@@ -75,6 +88,40 @@ async fn connections_that_never_read_do_not_keep_out_clients() {
     })
     .await;
     eventually("the kernel keeps nothing", async || unread_bytes(addr) == 0).await;
+    fixture.shutdown(daemon).await;
+}
+
+/// The kernel would keep the responses of closed connections, which have no place any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_connections_keep_no_unread_data() {
+    const N_CONNECTIONS: usize = 10 * MAX_UNAUTHENTICATED;
+    let fixture = Fixture::new();
+    let (daemon, client) = start(&fixture).await;
+    let addr = client.addr;
+    for ends_own_side in [false, true] {
+        let connect = move || {
+            let connect = |_| {
+                let stream = request_without_reading(addr);
+                if ends_own_side {
+                    stream.shutdown(Shutdown::Write).unwrap();
+                }
+                stream
+            };
+            (0..N_CONNECTIONS).map(connect).collect::<Vec<_>>()
+        };
+        let hostile = tokio::task::spawn_blocking(connect).await.unwrap();
+        // Both ways to end a connection leave room for clients.
+        assert_eq!(client.request("GET", "/healthz", None).await.status, 200);
+        client.get("/api/daemon").await;
+        let started = Instant::now();
+        eventually("only open connections have unread data", async || {
+            unread_bytes(addr) <= 2 * MAX_UNAUTHENTICATED * (64 << 10)
+        })
+        .await;
+        eventually("the kernel keeps nothing", async || unread_bytes(addr) == 0).await;
+        assert!(started.elapsed() < Duration::from_secs(12), "{:?}", started.elapsed());
+        drop(hostile);
+    }
     fixture.shutdown(daemon).await;
 }
 

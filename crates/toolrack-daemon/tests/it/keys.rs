@@ -305,6 +305,33 @@ fn open_stream(client: &Client, path: &str, more: &str) -> BufReader<TcpStream> 
     lines
 }
 
+/// A connection on which a request with a key was answered.
+fn keep_alive(client: &Client) -> TcpStream {
+    let mut stream = TcpStream::connect(client.addr).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let request = String::from_utf8(client.bytes("GET", "/api/secrets", None)).unwrap();
+    let request = request.replace("connection: close\r\n", "");
+    assert!(is_answered(&mut stream, &request, b"]}"));
+    stream
+}
+
+/// Whether the daemon answers a request without a key on this connection.
+fn is_alive(stream: &mut TcpStream) -> bool {
+    let addr = stream.peer_addr();
+    let request = addr.map(|addr| format!("GET /healthz HTTP/1.1\r\nhost: {addr}\r\n\r\n"));
+    request.is_ok_and(|request| is_answered(stream, &request, b"ok\n"))
+}
+
+/// Whether a request gets a response with this end.
+fn is_answered(stream: &mut TcpStream, request: &str, end: &[u8]) -> bool {
+    let (mut response, mut byte) = (Vec::new(), [0]);
+    let is_sent = stream.write_all(request.as_bytes()).is_ok();
+    while is_sent && !response.ends_with(end) && stream.read_exact(&mut byte).is_ok() {
+        response.extend(byte);
+    }
+    response.starts_with(b"HTTP/1.1 200") && response.ends_with(end)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn revoked_key_ends_its_calls_streams_and_sessions() {
     let fixture = Fixture::new();
@@ -324,6 +351,7 @@ async fn revoked_key_ends_its_calls_streams_and_sessions() {
         streams.push(open_stream(owner, "/mcp", &format!("mcp-session-id: {session}\r\n")));
         streams.push(open_stream(owner, "/api/events", ""));
     }
+    let mut connections = [keep_alive(&revoked), keep_alive(&kept)];
     let caller = revoked.clone();
     let call = json!({ "tool": "one_sleep", "arguments": { "ms": 600_000 } });
     let call = TaskTracker::new()
@@ -346,6 +374,10 @@ async fn revoked_key_ends_its_calls_streams_and_sessions() {
     .await
     .unwrap();
     check_problem(&revoked.request("GET", "/mcp", None).await, 401, "UNAUTHORIZED", None);
+    // A connection gives its place back, whatever it requests.
+    eventually("the connection of the key has ended", async || !is_alive(&mut connections[0]))
+        .await;
+    assert!(is_alive(&mut connections[1]), "a connection of the other key has ended");
     eventually("the call is cancelled", async || {
         client.get("/api/daemon").await["n_running_calls"] == json!(0)
     })
@@ -362,6 +394,23 @@ async fn revoked_key_ends_its_calls_streams_and_sessions() {
         };
         assert!(open, "a stream of the other key has ended");
     }
+    fixture.shutdown(daemon).await;
+}
+
+/// A program cannot tell the daemon then, because it does not find it.
+#[tokio::test(flavor = "multi_thread")]
+async fn key_revoked_without_a_lock_file_becomes_invalid() {
+    let fixture = Fixture::new();
+    let lost = create(&fixture, "lost", KeyScope::Admin);
+    let (daemon, client) = fixture.start().await;
+    let lost = with_token(&client, &lost);
+    lost.get("/api/secrets").await;
+    std::fs::remove_file(fixture.home().lock_file()).unwrap();
+    KeyFile::new(&fixture.home()).revoke("lost").unwrap();
+    eventually("the key is invalid", async || {
+        lost.request("GET", "/api/secrets", None).await.status == 401
+    })
+    .await;
     fixture.shutdown(daemon).await;
 }
 

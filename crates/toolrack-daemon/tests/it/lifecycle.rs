@@ -1,7 +1,8 @@
 //! Startup, shutdown, signals and death of a daemon.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 use toolrack_daemon::{Daemon, DaemonError, DaemonInfo, DaemonOptions};
+use toolrack_service::Home;
 use toolrack_testkit::program;
 
 use crate::fixture::{Client, Fixture, LONG, check_problem, eventually, options, request_unix};
@@ -51,6 +53,18 @@ async fn startup_errors_have_hints() {
     std::fs::remove_file(fixture.home().config_file()).unwrap();
     let (daemon, _) = fixture.start().await;
     fixture.shutdown(daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn home_that_others_can_change_is_not_touched() {
+    let fixture = Fixture::new();
+    let home = Home::in_dir(fixture.dir.path().join("open"));
+    std::fs::create_dir(home.dir()).unwrap();
+    std::fs::set_permissions(home.dir(), Permissions::from_mode(0o777)).unwrap();
+    let error = Daemon::start(home.clone(), options()).await.unwrap_err();
+    assert!(matches!(error, DaemonError::Service(_)), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("chmod o-w")), "{error:?}");
+    assert_eq!(std::fs::read_dir(home.dir()).unwrap().count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -239,6 +253,56 @@ async fn sigkill_leaves_no_orphans_and_a_consistent_home() {
         let text = std::fs::read_to_string(fixture.home().config_file()).unwrap();
         assert_eq!(text.matches("[[defaults.mcp]]").count(), 3, "{text}");
     }
+}
+
+/// Answers requests; its tools are in a file.
+const SERVER_OF_A_FILE: &str = r#"
+say() { printf '{"jsonrpc":"2.0","id":%s,' "$1"; }
+while read -r line; do
+    id=${line#*'"id":'}; id=${id%%[,\}]*}
+    case $line in
+    *'"method":"initialize"'*)
+        say "$id"; info='"serverInfo":{"name":"t","version":"1"}'
+        echo '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},'"$info"'}}' ;;
+    *'"method":"tools/list"'*) say "$id"; cat "$0" ;;
+    *'"id":'*) say "$id"; echo '"error":{"code":-32601,"message":"no method"}}' ;;
+    esac
+done
+"#;
+
+fn memory_kib(process: &Process) -> u64 {
+    let path = format!("/proc/{}/status", process.child.id());
+    let status = std::fs::read_to_string(path).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_of_a_removed_server_returns_to_the_system() {
+    const N_TOOLS: usize = 4000;
+    let fixture = Fixture::new();
+    let process = Process::start(&fixture);
+    let client = process.client.clone();
+    client.get("/api/tools").await;
+    let before = memory_kib(&process);
+    let tool = |number: usize| {
+        let description = "x".repeat(3000);
+        json!({ "name": format!("t{number}"), "description": description, "inputSchema": { "type": "object" } })
+    };
+    let tools: Vec<_> = (0..N_TOOLS).map(tool).collect();
+    let path = fixture.dir.path().join("tools");
+    let text = format!("\"result\":{}}}\n", json!({ "tools": tools }));
+    toolrack_platform::replace(&path, text.as_bytes()).unwrap();
+    let mut document = fixture.scripted("large", &["-c", SERVER_OF_A_FILE]);
+    document["package"]["identifier"] = json!("/bin/sh");
+    document["config"]["args"].as_array_mut().unwrap().push(json!(path));
+    let id = client.add(&document).await;
+    assert_eq!(client.get("/api/tools").await["tools"].as_array().unwrap().len(), N_TOOLS);
+    assert!(memory_kib(&process) > before + (10 << 10));
+    client.request("DELETE", &format!("/api/servers/{id}"), None).await;
+    eventually("the memory is returned", async || memory_kib(&process) < before + (6 << 10)).await;
+    drop(process);
+    fixture.marker.assert_no_processes_left(Duration::from_secs(5));
 }
 
 #[tokio::test(flavor = "multi_thread")]

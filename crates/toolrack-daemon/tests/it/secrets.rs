@@ -152,3 +152,32 @@ async fn invalid_secret_errors_do_not_repeat_the_value() {
     assert_eq!(client.get("/api/secrets").await, json!({ "names": [] }));
     fixture.shutdown(daemon).await;
 }
+
+/// A file that another program has emptied.
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_secret_can_be_set_again_and_deleted() {
+    let fixture = Fixture::new();
+    let (daemon, client) = fixture.start().await;
+    let mut document = fixture.scripted("one", &[]);
+    document["env_vars"]["KEY"] = json!({ "value": "hidden-value", "is_secret": true });
+    let id = client.add(&document).await;
+    let name = format!("{id}.KEY");
+    let path = format!("/api/secrets/{name}");
+    let file = fixture.home().secrets_dir().join(format!("mcp_{id}.key"));
+    let empty = || toolrack_platform::replace(&file, b"{\"KEY\":\"\"}").unwrap();
+    empty();
+    let set = client.request("PUT", &path, Some(json!({ "value": "other-value" }))).await;
+    assert_eq!(set.json(), json!({ "restarted": [id] }));
+    client.wait_for_state(&id, "running").await;
+    empty();
+    let variable = json!({ "value": "new-value", "is_secret": true, "secret_ref": null });
+    let change = json!({ "env_vars": { "KEY": variable } });
+    let edited = client.request("PATCH", &format!("/api/servers/{id}"), Some(change)).await;
+    assert_eq!(edited.status, 200, "{edited:?}");
+    let stored = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(stored, "{\"KEY\":\"new-value\"}");
+    empty();
+    assert_eq!(client.request("DELETE", &path, None).await.status, 200);
+    assert_eq!(client.get("/api/secrets").await, json!({ "names": [] }));
+    fixture.shutdown(daemon).await;
+}

@@ -315,7 +315,7 @@ impl Inner {
 
     fn check(&self, config: &McpConfig) -> Result<(), ServiceError> {
         let mut details = validate::find_errors(config);
-        let is_stored = |name: &str| self.secrets.get(name).map(|secret| secret.is_some());
+        let is_stored = |name: &str| Ok(self.secrets.get_for_server(name)?.is_some());
         details.extend(validate::missing_secrets(config, is_stored));
         ServiceError::if_any(details)
     }
@@ -394,7 +394,7 @@ impl Inner {
             let is_hidden = |value: &mut String| entry.is_secret && !value.is_empty();
             let Some(value) = entry.value.take_if(is_hidden) else { continue };
             let name = owned_secret_name(config.id, variable);
-            let before = self.secrets.get(&name)?;
+            let before = self.secrets.get(&name)?.filter(|before| !before.reveal().is_empty());
             let stored = self.secrets.set(&name, &Secret::from(value));
             stored
                 .map_err(|error| error.with_field(&join(&join("env_vars", variable), "value")))?;

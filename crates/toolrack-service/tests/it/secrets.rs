@@ -262,12 +262,13 @@ fn empty_secret_is_an_error_that_names_it() {
     let variable = format!("{SERVER}.KEY");
     for content in ["", "\n", "\r\n"] {
         write(&dir.path().join("mcp_own.key"), content);
-        let error = store.get("own").unwrap_err();
+        assert_eq!(reveal(&store, "own").as_deref(), Some(""));
+        let error = store.get_for_server("own").unwrap_err();
         assert_eq!(error.details()[0].message, "secret `own` is empty", "{content:?}");
         assert!(error.hint().is_some());
     }
     write(&dir.path().join(format!("mcp_{SERVER}.key")), "{\"KEY\":\"\"}");
-    assert!(store.get(&variable).unwrap_err().to_string().contains("KEY` is empty"));
+    assert!(store.get_for_server(&variable).unwrap_err().to_string().contains("KEY` is empty"));
     assert_eq!(store.list().unwrap(), [variable.as_str(), "own"]);
     store.set("own", &Secret::new("value")).unwrap();
     assert_eq!(reveal(&store, "own").as_deref(), Some("value"));
