@@ -78,12 +78,11 @@ fn check_url(url: &Url) {
         assert_eq!((metadata.query(), metadata.fragment()), (None, None));
     }
     assert!(!canonical_resource(url).contains('#'), "{url}");
-    let shown = display_url(url);
-    let password = url.password().filter(|password| password.len() > 8);
-    assert!(
-        !password
-            .is_some_and(|password| shown.contains(password) && !url.path().contains(password))
-    );
+    // The host or path may contain the same text, so the password is not searched for.
+    let mut other = url.clone();
+    if url.password().is_some() && other.set_password(Some("another")).is_ok() {
+        assert_eq!(display_url(&other), display_url(url));
+    }
     let Ok(public) = Url::parse("https://mcp.example/") else { return };
     if AddressPolicy::for_server(&public).check(url).is_err() {
         return;

@@ -116,10 +116,10 @@ fn read_of_process(pid: u32, file: &str) -> Vec<u8> {
     if !own.is_empty() {
         return own;
     }
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of_thread =
         |path: &Path| std::fs::read(path.join(file)).ok().filter(|text| !text.is_empty());
-    threads.filter_map(|thread| of_thread(&thread.path())).next().unwrap_or_default()
+    threads.find_map(|thread| of_thread(&thread.path())).unwrap_or_default()
 }
 
 /// An id that is unique across processes and restarts.
