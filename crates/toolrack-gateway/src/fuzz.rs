@@ -128,7 +128,9 @@ fn check_result(body: &[u8], server: Option<&str>) {
     for request in values_at(result, &["inputRequests", "*"]) {
         if values_at(request, &["method"]).into_iter().any(|raw| is_text(raw, ELICIT)) {
             let params = values_at(request, &["params"]);
-            params.into_iter().for_each(|params| check_question(params, server));
+            for params in params {
+                check_question(params, server);
+            }
         }
     }
 }
@@ -141,7 +143,9 @@ fn check_url_error(body: &[u8], server: Option<&str>) {
     let pages = parsed(data.as_bytes()).map(|data| values_at(data, &["elicitations", "*"]));
     let pages = pages.unwrap_or_default();
     assert_eq!(u32::try_from(pages.len()), Ok(n_pages));
-    pages.into_iter().for_each(|page| check_question(page, server));
+    for page in pages {
+        check_question(page, server);
+    }
 }
 
 /// A question shows only web addresses, and the name of its server. Of repeated members each counts.

@@ -225,6 +225,7 @@ mod tests {
         assert_eq!(find_owners(uri, &claims.collect::<Vec<_>>()), expected, "{uri}");
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "the type of `find_owners`")]
     fn owners(names: &[&str]) -> Result<Vec<String>, NoOwner> {
         Ok(names.iter().map(|&name| name.to_owned()).collect())
     }

@@ -116,7 +116,8 @@ fn read_of_process(pid: u32, file: &str) -> Vec<u8> {
     if !own.is_empty() {
         return own;
     }
-    let mut threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut threads =
+        std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of_thread =
         |path: &Path| std::fs::read(path.join(file)).ok().filter(|text| !text.is_empty());
     threads.find_map(|thread| of_thread(&thread.path())).unwrap_or_default()
