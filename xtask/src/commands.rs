@@ -10,12 +10,13 @@ use crate::{conformance, dashboard, fuzz, install, public_api, release_program, 
 /// Runs a command in the workspace with these arguments.
 pub(crate) type Run = fn(&Path, &[String]) -> Result<ExitCode>;
 
-const COMMANDS: [(&str, Run); 10] = [
+const COMMANDS: [(&str, Run); 11] = [
     ("tidy", tidy::run),
     ("test", test::run),
     ("servers", install::run),
     ("public-api", public_api::run),
     ("bench", release_program::bench),
+    ("costs", release_program::costs),
     ("reliability", release_program::reliability),
     ("fuzz", fuzz::run),
     ("conformance", conformance::run),
@@ -31,6 +32,7 @@ usage: cargo xtask COMMAND
   servers                       install the test servers and programs
   public-api [--write]          compare the library's public items with docs/internal/public-api.txt, or write it
   bench [ARGS]                  build and run the benchmarks, release profile
+  costs [--only COST] [--write] compare counted costs with docs/internal/costs.toml, or accept the measured ones
   reliability [ARGS]            build and run the reliability gates, release profile
   fuzz --minutes N [TARGET]     fuzz every target in turn, or one; also --list, --replay FILE TARGET, --minimize
   conformance [ARGS]            install and run the official conformance suites

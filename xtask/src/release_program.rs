@@ -1,4 +1,4 @@
-//! `cargo xtask bench` and `cargo xtask reliability`: builds and runs a program in the release profile.
+//! `cargo xtask bench`, `cargo xtask costs` and `cargo xtask reliability`: builds and runs a program in the release profile.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ const RUN_LIMIT: Duration = Duration::from_hours(24);
 
 pub(crate) fn bench(root: &Path, words: &[String]) -> Result<ExitCode> {
     // Built separately: together with the bench they would get the features that its peers enable.
-    let bench: &[&str] = &["-p", "toolrack-bench"];
+    let bench: &[&str] = &["-p", "toolrack-bench", "--features", "toolrack-bench/peers"];
     let demo_server = &["-p", "toolrack-testkit", "--bin", "demo-server"];
     let (builds, peers): (&[&[&str]], _) = match words.first().map(String::as_str) {
         Some("cli") => {
@@ -35,6 +35,14 @@ pub(crate) fn bench(root: &Path, words: &[String]) -> Result<ExitCode> {
         crate::print_error(&format!("SKIPPED: peers: {reason}"));
     }
     run(root, builds, "toolrack-bench", words)
+}
+
+/// Built in one go, with the same features of all dependencies: nothing is built twice.
+pub(crate) fn costs(root: &Path, words: &[String]) -> Result<ExitCode> {
+    let packages = ["-p", "toolrack-bench", "-p", "toolrack-cli", "-p", "toolrack-conformance"];
+    let words: Vec<String> =
+        std::iter::once("costs".to_owned()).chain(words.iter().cloned()).collect();
+    run(root, &[&packages], "toolrack-bench", &words)
 }
 
 pub(crate) fn reliability(root: &Path, words: &[String]) -> Result<ExitCode> {

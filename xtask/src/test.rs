@@ -18,18 +18,13 @@ use crate::test_summary::TestSummary;
 /// Time limit of one step. A cold build on two slow cores stays well below it.
 const STEP_LIMIT: Duration = Duration::from_mins(45);
 
-/// Package selection of every build. The benchmarks bring the clients they measure, so a step of their own
-/// only checks them. rig and rmcp enable features of shared dependencies, so they are built apart.
+/// Package selection of every build. rig and rmcp enable features of shared dependencies, so they are built apart.
 /// Another selection would rebuild the dependencies with other features.
-pub(crate) const WORKSPACE: [&str; 7] = [
-    "--workspace",
-    "--exclude",
-    "toolrack-bench",
-    "--exclude",
-    "toolrack-rig",
-    "--exclude",
-    "toolrack-rmcp",
-];
+pub(crate) const WORKSPACE: [&str; 5] =
+    ["--workspace", "--exclude", "toolrack-rig", "--exclude", "toolrack-rmcp"];
+
+/// The benchmarks with the clients that they compare.
+const BENCH: [&str; 4] = ["-p", "toolrack-bench", "--features", "toolrack-bench/peers"];
 
 /// Options of `cargo xtask test`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -123,7 +118,8 @@ fn plan(root: &Path, options: &Options) -> Vec<Step> {
         Step::Tests(cargo("test").args(rig_033).args(["--no-fail-fast", "rig_033"])),
         Step::Check("doc", doc.env("RUSTDOCFLAGS", "-D warnings"), None),
         Step::Check("public API", xtask(&["public-api"]), None),
-        Step::Check("bench", cargo("check").args(["-p", "toolrack-bench"]), None),
+        Step::Check("bench", cargo("check").args(BENCH), None),
+        Step::Check("costs", xtask(&["costs"]), None),
         Step::Check("conformance", xtask(&["conformance", "--quiet"]), None),
         Step::Check("dashboard", xtask(&["dashboard"]), None),
     ];
@@ -222,17 +218,18 @@ mod tests {
             &[
                 "install test servers",
                 "fmt: cargo fmt --all --check",
-                "clippy: cargo clippy --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --all-targets -- -D warnings",
-                "build: cargo build --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --bins",
+                "clippy: cargo clippy --workspace --exclude toolrack-rig --exclude toolrack-rmcp --all-targets -- -D warnings",
+                "build: cargo build --workspace --exclude toolrack-rig --exclude toolrack-rmcp --bins",
                 "rmcp: cargo build -p toolrack-rmcp",
-                "test: cargo test --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --no-fail-fast",
+                "test: cargo test --workspace --exclude toolrack-rig --exclude toolrack-rmcp --no-fail-fast",
                 "clippy of separate crates: cargo clippy -p toolrack-rig -p toolrack-rmcp --all-targets --no-deps -- -D warnings",
                 "test: cargo test -p toolrack-rig --no-fail-fast",
                 "clippy with rig 0.33: cargo clippy -p toolrack-rig --features toolrack-rig/rig-033 -p toolrack-manager --all-targets --no-deps -- -D warnings",
                 "test: cargo test -p toolrack-rig --features toolrack-rig/rig-033 --no-fail-fast rig_033",
-                "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp",
+                "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-rig --exclude toolrack-rmcp",
                 "public API: cargo run --quiet -p xtask -- public-api",
-                "bench: cargo check -p toolrack-bench",
+                "bench: cargo check -p toolrack-bench --features toolrack-bench/peers",
+                "costs: cargo run --quiet -p xtask -- costs",
                 "conformance: cargo run --quiet -p xtask -- conformance --quiet",
                 "dashboard: cargo run --quiet -p xtask -- dashboard",
             ],
@@ -244,9 +241,9 @@ mod tests {
         check_plan(
             "--no-install late",
             &[
-                "build: cargo build --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --bins",
+                "build: cargo build --workspace --exclude toolrack-rig --exclude toolrack-rmcp --bins",
                 "rmcp: cargo build -p toolrack-rmcp",
-                "test: cargo test --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --no-fail-fast late",
+                "test: cargo test --workspace --exclude toolrack-rig --exclude toolrack-rmcp --no-fail-fast late",
             ],
         );
     }

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Cli(BenchArgs),
     /// Benchmark calls through gateways
     Gateway(BenchArgs),
+    /// Compare counted costs with docs/internal/costs.toml
+    Costs(CostArgs),
 }
 
 #[derive(Debug, PartialEq, Args)]
@@ -82,6 +84,16 @@ pub(crate) struct BenchArgs {
     pub(crate) pin: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, PartialEq, Args)]
+pub(crate) struct CostArgs {
+    /// Measure only these costs
+    #[arg(long, value_delimiter = ',', value_name = "COST")]
+    pub(crate) only: Vec<String>,
+    /// Accept the measured figures: write them to docs/internal/costs.toml
+    #[arg(long)]
+    pub(crate) write: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Args)]

@@ -1,13 +1,12 @@
 //! Client process: runs one client in one scenario.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::cli::ClientArgs;
 use crate::clients::bare_pipe::{self, PipeKind};
 use crate::clients::{
-    BareHyper, BareHyperConnection, ClientName, ManagerClient, Pmcp, PmcpHttp, Rmcp, Toolrack,
-    Tower, Turbomcp, bare_tcp,
+    BareHyper, BareHyperConnection, ClientName, ManagerClient, Toolrack, bare_tcp, rust_sdks,
 };
 use crate::metric::{Outcome, Report};
 use crate::scenario::calls::{self, Job};
@@ -82,9 +81,7 @@ async fn run_http_client(
             let url = server.url(Eras::Legacy);
             calls::run(job, Toolrack::<false>::connect_http(&url).await?).await
         }
-        ClientName::Rmcp => calls::run(job, Rmcp::connect_http(url).await?).await,
-        ClientName::Pmcp => calls::run(job, PmcpHttp::connect(&url).await?).await,
-        other => bail!("{other:?} is not measured over HTTP"),
+        peer => rust_sdks::run(peer, job, Some(url)).await,
     }
 }
 
@@ -100,10 +97,6 @@ async fn run_stdio_client(client: ClientName, job: &Job) -> anyhow::Result<Repor
         }
         ClientName::Manager => calls::run_stdio(job, ManagerClient::<false>::start).await,
         ClientName::ManagerRaw => calls::run_stdio(job, ManagerClient::<true>::start).await,
-        ClientName::Rmcp => calls::run_stdio(job, Rmcp::start).await,
-        ClientName::Pmcp => calls::run_stdio(job, Pmcp::start).await,
-        ClientName::Turbomcp => calls::run_stdio(job, Turbomcp::start).await,
-        ClientName::Tower => calls::run_stdio(job, Tower::start).await,
-        other => bail!("{other:?} is not measured on stdio"),
+        peer => rust_sdks::run(peer, job, None).await,
     }
 }

@@ -8,7 +8,8 @@ pub(crate) mod bare_pipe;
 pub(crate) mod bare_tcp;
 pub(crate) mod cli_programs;
 pub(crate) mod manager;
-mod rust_sdks;
+#[cfg(feature = "peers")]
+pub(crate) mod rust_sdks;
 mod toolrack;
 
 use std::future::Future;
@@ -20,11 +21,40 @@ use serde_json::{Value, json};
 
 pub(crate) use self::bare_hyper::{BareHyper, BareHyperConnection};
 pub(crate) use self::manager::ManagerClient;
-pub(crate) use self::rust_sdks::{Pmcp, PmcpHttp, Rmcp, Tower, Turbomcp};
 pub(crate) use self::toolrack::Toolrack;
 use crate::scenario::SMALL;
 
+/// The peers of a build without them.
+#[cfg(not(feature = "peers"))]
+pub(crate) mod rust_sdks {
+    use anyhow::bail;
+
+    use super::ClientName;
+    use crate::metric::Report;
+    use crate::scenario::calls::Job;
+    use crate::server_process::ServerCommand;
+
+    #[expect(clippy::unused_async, reason = "the build with peers waits")]
+    pub(crate) async fn run(
+        client: ClientName,
+        _: &Job,
+        _: Option<String>,
+    ) -> anyhow::Result<Report> {
+        bail!("{client:?} is not part of this build; run `cargo xtask bench`")
+    }
+
+    #[expect(clippy::unused_async, reason = "the build with peers waits")]
+    pub(crate) async fn start_many(
+        _: &ServerCommand,
+        _: usize,
+        _: usize,
+    ) -> anyhow::Result<Report> {
+        bail!("rmcp is not part of this build; run `cargo xtask bench`")
+    }
+}
+
 /// More than the largest measured result, for peers with a configurable limit.
+#[cfg(feature = "peers")]
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
 /// A tool call, prepared once and used for every repetition.

@@ -14,6 +14,7 @@
 //! | `clients` | measured clients behind a common trait, and bare pipes and sockets as the limit |
 //! | `server` | benchmark servers over stdio and HTTP |
 //! | `metric`, `results` | metrics of one run; results of all rounds with their tables |
+//! | `costs` | ledger of costs: counted figures that a change must not raise unseen |
 //! | `targets`, `table` | table of targets with their bounds; printed tables |
 //! | `pages`, `chart` | BENCHMARKS.md and docs/benchmarks/ |
 //! | `resource_usage`, `alloc` | CPU time, memory and allocation counts |
@@ -30,6 +31,7 @@ mod chart;
 mod cli;
 mod client_process;
 mod clients;
+mod costs;
 mod metric;
 mod pages;
 mod resource_usage;
@@ -68,6 +70,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Manager(args) => measure(Subject::Manager, &args),
         Command::Cli(args) => measure(Subject::Cli, &args),
         Command::Gateway(args) => measure(Subject::Gateway, &args),
+        Command::Costs(args) => costs::run(&args),
     }
 }
 

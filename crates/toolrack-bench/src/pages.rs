@@ -261,7 +261,7 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
 }
 
 /// Replaces a file atomically, so that a reader never sees half of it.
-fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(crate) fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     let temporary = path.with_extension("md.new");
     let mut file = File::create(&temporary)?;
     file.write_all(text.as_bytes())?;

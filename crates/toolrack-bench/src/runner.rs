@@ -12,7 +12,7 @@ use toolrack_testkit::harness::{self, print_progress, run_to_exit};
 use crate::cli::{BenchArgs, ClientArgs};
 use crate::metric::{INSTRUCTIONS, Outcome, Report};
 use crate::results::{Entry, Results};
-use crate::scenario::{Cores, Load, Scenario, Subject};
+use crate::scenario::{Cores, Scenario, Subject};
 
 /// Time for the descendants of a client to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(8);
@@ -32,7 +32,7 @@ pub(crate) fn run(subject: Subject, args: &BenchArgs) -> anyhow::Result<Results>
         let entries = entries(args, scenario);
         if !scenario.work.is_difference() {
             run_rounds(args, scenario, &entries, &mut results)?;
-        } else if scenario.work.load() == Some(Load::Instructions) && !has_valgrind() {
+        } else if scenario.work.counts_instructions() && !has_valgrind() {
             results.skipped.push((scenario.name, "valgrind is not installed"));
         } else {
             run_differences(args, scenario, &entries, &mut results)?;
@@ -41,7 +41,7 @@ pub(crate) fn run(subject: Subject, args: &BenchArgs) -> anyhow::Result<Results>
     Ok(results)
 }
 
-fn has_valgrind() -> bool {
+pub(crate) fn has_valgrind() -> bool {
     harness::first_line_of("valgrind", &["--version"]).is_some()
 }
 
@@ -87,7 +87,7 @@ fn run_differences(
     entries: &[Entry],
     results: &mut Results,
 ) -> anyhow::Result<()> {
-    let (fewer, more) = args.size.run_size().n_calls;
+    let (fewer, more) = scenario.work.n_calls(args.size.run_size());
     for entry in entries.iter().copied() {
         let run = |n_calls| run_client(&client_args(args, scenario, entry, n_calls));
         let outcome = match (run(fewer)?, run(more)?) {
@@ -121,7 +121,9 @@ fn client_args(args: &BenchArgs, scenario: &Scenario, entry: Entry, calls: u32) 
 
 /// Runs the client in its own process, under callgrind if the scenario counts instructions.
 fn run_client(args: &ClientArgs) -> anyhow::Result<Outcome> {
-    let counts_instructions = args.scenario.work.load() == Some(Load::Instructions);
+    // The instructions of a gateway are counted in the gateway, which the client starts.
+    let work = args.scenario.work;
+    let counts_instructions = work.counts_instructions() && work.subject() != Subject::Gateway;
     let mut command: Command = harness::own_program()?;
     if counts_instructions {
         command = harness::command("valgrind");
@@ -138,7 +140,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<Outcome> {
     let outcome = parse_outcome(&output.stdout, &output.stderr);
     let Outcome::Report(mut report) = outcome else { return Ok(outcome) };
     if counts_instructions {
-        let Some(instructions) = parse_instruction_count(&output.stderr) else {
+        let Some(instructions) = instruction_count(&output.stderr) else {
             return Ok(Outcome::Failure("callgrind counted nothing".to_owned()));
         };
         report.insert(INSTRUCTIONS, instructions);
@@ -159,8 +161,8 @@ fn parse_outcome(printed: &str, stderr: &str) -> Outcome {
     }
 }
 
-/// Instruction count in the last lines of callgrind, `==123== Collected : 456`.
-fn parse_instruction_count(stderr: &str) -> Option<f64> {
+/// Number of instructions in the last lines of callgrind, `==123== Collected : 456`.
+pub(crate) fn instruction_count(stderr: &str) -> Option<f64> {
     let (_, count) = stderr.lines().find_map(|line| line.split_once("Collected :"))?;
     count.trim().parse().ok()
 }
@@ -215,7 +217,7 @@ mod tests {
     #[test]
     fn instruction_count_is_parsed() {
         let stderr = "==42== Events    : Ir\n==42== Collected : 123456\n==42==\n";
-        assert_eq!(parse_instruction_count(stderr), Some(123_456.0));
-        assert_eq!(parse_instruction_count("==42== Events : Ir\n"), None);
+        assert_eq!(instruction_count(stderr), Some(123_456.0));
+        assert_eq!(instruction_count("==42== Events : Ir\n"), None);
     }
 }

@@ -36,8 +36,12 @@ pub(crate) enum Work {
     EscapedResult(usize),
     /// List of 5,000 tools.
     ToolList,
+    /// User-space instructions of one such list.
+    ToolListInstructions,
     /// Spawn, handshake and a list of ten tools, one connection at a time.
     Connect,
+    /// User-space instructions of one such connection, from spawn to exit.
+    ConnectInstructions,
     /// Memory per idle connection.
     Idle,
     /// Calls on an HTTP server with this framing and text length of responses.
@@ -79,9 +83,10 @@ pub(crate) enum Load {
 }
 use Load::{Allocations, InFlight, Instructions, Sequential};
 use Work::{
-    CliDemo, CliFirstByte, CliHelp, CliNode, CliSize, CliWarm, Connect, EscapedResult, GatewayHttp,
-    GatewayMemory, GatewayStdio, HeadOfLine, Http, Idle, LargeResult, Manager, ManagerBadNeighbor,
-    ManagerMemory, ManagerStart, ManagerTools, Stdio, ToolList,
+    CliDemo, CliFirstByte, CliHelp, CliNode, CliSize, CliWarm, Connect, ConnectInstructions,
+    EscapedResult, GatewayHttp, GatewayMemory, GatewayStdio, HeadOfLine, Http, Idle, LargeResult,
+    Manager, ManagerBadNeighbor, ManagerMemory, ManagerStart, ManagerTools, Stdio, ToolList,
+    ToolListInstructions,
 };
 
 /// Subject of a benchmark; each has its own subcommand.
@@ -144,6 +149,16 @@ const SCENARIOS: &[Scenario] = &[
     row("result-8", LargeResult(8), "One result of 8 MiB without escapes"),
     row("result-16", LargeResult(16), "One result of 16 MiB without escapes"),
     row("tools-5000", ToolList, "List of 5,000 tools (7.1 MB of JSON)"),
+    row(
+        "tools-5000-instructions",
+        ToolListInstructions,
+        "User-space instructions of a list of 5,000 tools",
+    ),
+    row(
+        "connect-instructions",
+        ConnectInstructions,
+        "User-space instructions of a connection: spawn, handshake, a list of 10 tools, close",
+    ),
     row("connect", Connect, "Connect: spawn, handshake and a list of 10 tools, one at a time"),
     row(
         "idle-connections",
@@ -180,6 +195,11 @@ const SCENARIOS: &[Scenario] = &[
         "http-instructions",
         Http(Instructions, Json, SMALL),
         "User-space instructions per sequential call over HTTP",
+    ),
+    row(
+        "http-events-instructions",
+        Http(Instructions, Events, SMALL),
+        "User-space instructions per sequential call over HTTP, SSE responses",
     ),
     row(
         "http-allocations",
@@ -257,6 +277,16 @@ const SCENARIOS: &[Scenario] = &[
         GatewayStdio(InFlight(64)),
         "64 calls in flight through a gateway over stdio, 100 B",
     ),
+    row(
+        "gateway-http-instructions",
+        GatewayHttp(Instructions),
+        "User-space instructions of the gateway per sequential call over HTTP",
+    ),
+    row(
+        "gateway-stdio-instructions",
+        GatewayStdio(Instructions),
+        "User-space instructions of the gateway per sequential call over stdio",
+    ),
     row("gateway-memory", GatewayMemory, "Gateway with 100 servers of 10 tools and 1,000 sessions"),
 ];
 
@@ -280,8 +310,8 @@ impl Scenario {
 impl Work {
     pub(crate) fn subject(self) -> Subject {
         match self {
-            Stdio(_) | HeadOfLine | LargeResult(_) | EscapedResult(_) | ToolList | Connect
-            | Idle => Subject::Stdio,
+            Stdio(_) | HeadOfLine | LargeResult(_) | EscapedResult(_) | ToolList
+            | ToolListInstructions | Connect | ConnectInstructions | Idle => Subject::Stdio,
             Http(..) => Subject::Http,
             Manager(_) | ManagerTools | ManagerMemory | ManagerStart | ManagerBadNeighbor => {
                 Subject::Manager
@@ -304,7 +334,23 @@ impl Work {
 
     /// Whether the cost of a call is the difference of two runs of different length, instead of a median of rounds.
     pub(crate) fn is_difference(self) -> bool {
-        matches!(self.load(), Some(Instructions | Allocations))
+        self.counts_instructions() || self.load() == Some(Allocations)
+    }
+
+    /// Whether callgrind counts the instructions of a process.
+    pub(crate) fn counts_instructions(self) -> bool {
+        self.load() == Some(Instructions)
+            || matches!(self, ToolListInstructions | ConnectInstructions)
+    }
+
+    /// Lengths of the two runs of a difference.
+    pub(crate) fn n_calls(self, size: RunSize) -> (u32, u32) {
+        match self {
+            // Large operations, whose cost does not vary.
+            ToolListInstructions => (1, 3),
+            ConnectInstructions => (2, 10),
+            _ => size.n_calls,
+        }
     }
 
     pub(crate) fn setups(self) -> &'static [Setup] {
@@ -368,9 +414,9 @@ impl Work {
             CliNode | CliDemo => &[BareBlock, Toolrack, Mcporter, Inspector],
             CliHelp => &[Toolrack, Mcporter, Inspector],
             CliFirstByte(_) => &[BareBlock, Toolrack],
-            CliWarm | CliSize => &[Toolrack],
+            CliWarm | CliSize | ToolListInstructions | ConnectInstructions => &[Toolrack],
+            GatewayMemory | GatewayHttp(Instructions) | GatewayStdio(Instructions) => &[Gateway],
             GatewayHttp(_) | GatewayStdio(_) => &[Direct, Gateway, FastMcp],
-            GatewayMemory => &[Gateway],
         }
     }
 
@@ -384,7 +430,7 @@ impl Work {
 
     pub(crate) fn n_tools(self) -> usize {
         match self {
-            ToolList => 5_000,
+            ToolList | ToolListInstructions => 5_000,
             ManagerTools => 50,
             // Clients differ in how much of a longer tool list they keep; that is not memory of the connection.
             Idle | ManagerStart => 1,
@@ -396,7 +442,7 @@ impl Work {
     pub(crate) fn timeout(self) -> Duration {
         match self.subject() {
             Subject::Cli | Subject::Gateway => Duration::from_mins(2),
-            _ if self.load() == Some(Instructions) => Duration::from_mins(2),
+            _ if self.counts_instructions() => Duration::from_mins(2),
             _ => Duration::from_secs(15),
         }
     }
@@ -414,6 +460,11 @@ impl Work {
             Stdio(Instructions) | Http(Instructions, ..) => {
                 (&[m::INSTRUCTIONS], &[TimesRmcp, TimesBestPeer])
             }
+            ToolListInstructions
+            | ConnectInstructions
+            | Manager(Instructions)
+            | GatewayHttp(Instructions)
+            | GatewayStdio(Instructions) => (&[m::INSTRUCTIONS], &[]),
             Stdio(Allocations) | Http(Allocations, ..) => {
                 (&[m::ALLOCATIONS, m::ALLOCATED_BYTES], &[TimesRmcp])
             }
@@ -449,7 +500,6 @@ impl Work {
                 ],
                 &[],
             ),
-            Manager(Instructions) => (&[m::INSTRUCTIONS], &[]),
             Manager(Allocations) => (&[m::ALLOCATIONS, m::ALLOCATED_BYTES], &[]),
             ManagerTools => (
                 &[m::ALL_TOOLS_P50, m::ALL_TOOLS_P99, m::READ_TOOLS_P50, m::CACHED_TOOLS_MILLIS],

@@ -36,6 +36,7 @@ impl ServerCommand {
         command
     }
 
+    #[cfg(feature = "peers")]
     pub(crate) fn tokio(&self) -> tokio::process::Command {
         tokio::process::Command::from(self.std())
     }

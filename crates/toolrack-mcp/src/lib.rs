@@ -13,6 +13,7 @@
 //! | `content` | content blocks |
 //! | `resource`, `prompt`, `completion`, `logging`, `roots` | the other server and client features |
 //! | `list_page` | paged lists |
+//! | `json_scan` | nesting and soundness of JSON without parsing it |
 //! | `input_required`, `elicitation`, `form`, `sampling` | server requests and multi-round-trip results |
 //! | `task`, `subscriptions_listen` | tasks, modern subscriptions |
 //! | `result_type`, `error` | `resultType`; error codes |
@@ -44,6 +45,7 @@ mod form;
 pub mod fuzz;
 mod initialize;
 mod input_required;
+mod json_scan;
 mod list_page;
 mod logging;
 mod meta;

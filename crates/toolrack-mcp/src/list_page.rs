@@ -7,11 +7,12 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::error::DecodeError;
+use crate::json_scan::depth;
 use crate::method::Method;
 use crate::request::{Request, RequestResult};
 use crate::serde_lenient::{Text, or_absent};
@@ -22,6 +23,12 @@ pub trait ListEntry: DeserializeOwned {
     const METHOD: Method;
     /// Member of the result that holds the entries.
     const MEMBER: &'static str;
+    /// An entry whose members all have the right type: read in one pass, and borrowed from the page.
+    type Sound<'a>: Deserialize<'a>;
+
+    /// The same entry, or `None` if it needs a closer look, or may be nested too deep: `serde_json` skips raw values at any
+    /// depth, so a deep one would pass here and break a client.
+    fn from_sound(sound: Self::Sound<'_>) -> Option<Self>;
 }
 
 /// One page of a list.
@@ -55,12 +62,8 @@ pub struct SkippedEntry {
 impl<T: ListEntry> RequestResult for ListPage<T> {
     /// Reads a list result. Fails if it has no list.
     fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
-        // serde_json skips raw values at any depth, so a deep schema would pass here and break a
-        // client.
-        if depth(raw) <= DEEPEST
-            && let Ok(sheet) = serde_json::from_slice::<Sheet<'_, T, Vec<T>>>(raw)
-        {
-            return sheet.finish(raw.len(), |items| (items, Vec::new()));
+        if let Ok(sheet) = serde_json::from_slice::<Sheet<'_, T, SoundEntries<T>>>(raw) {
+            return sheet.finish(raw.len(), |items| (items.0, Vec::new()));
         }
         // Something is malformed. The second pass finds it and keeps the rest.
         let sheet: Sheet<'_, T, Vec<&RawValue>> = serde_json::from_slice(raw)?;
@@ -183,6 +186,37 @@ impl<'de: 'a, 'a, T: ListEntry, I: Deserialize<'de>> Deserialize<'de> for Sheet<
     }
 }
 
+/// All entries of a page, which are sound; otherwise reading fails.
+struct SoundEntries<T>(Vec<T>);
+
+impl<T> Default for SoundEntries<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: ListEntry> Deserialize<'de> for SoundEntries<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor<T>(PhantomData<T>);
+        impl<'de, T: ListEntry> Visitor<'de> for EntriesVisitor<T> {
+            type Value = SoundEntries<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(sound) = entries.next_element::<T::Sound<'de>>()? {
+                    items.push(T::from_sound(sound).ok_or_else(|| A::Error::custom("unsound"))?);
+                }
+                Ok(SoundEntries(items))
+            }
+        }
+        deserializer.deserialize_seq(EntriesVisitor(PhantomData))
+    }
+}
+
 /// Parameters of a list request: asks for a page of `T`.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ListParams<'a, T> {
@@ -210,29 +244,9 @@ impl<T: ListEntry> Request for ListParams<'_, T> {
 /// most JSON parsers.
 pub(crate) const DEEPEST: usize = 120;
 
-/// Maximum number of open brackets. One pass without recursion, because a server can nest to any depth.
-pub(crate) fn depth(json: &[u8]) -> usize {
-    let (mut open, mut most) = (0_usize, 0);
-    let mut bytes = json.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            // An inner loop over the string, which is most of a message, has the fewest branches per byte.
-            b'"' => {
-                while let Some(byte) = bytes.next().filter(|byte| **byte != b'"') {
-                    if *byte == b'\\' {
-                        bytes.next();
-                    }
-                }
-            }
-            b'{' | b'[' => {
-                open += 1;
-                most = most.max(open);
-            }
-            b'}' | b']' => open = open.saturating_sub(1),
-            _ => {}
-        }
-    }
-    most
+/// Whether members of an entry, kept as written, are not nested too deep.
+pub(crate) fn are_shallow<'a>(members: impl IntoIterator<Item = Option<&'a RawValue>>) -> bool {
+    members.into_iter().flatten().all(|raw| depth(raw.get().as_bytes()) < DEEPEST)
 }
 
 #[cfg(test)]
@@ -254,22 +268,5 @@ mod list_tests {
         check(None, "{}");
         check(Some(""), r#"{"cursor":""}"#);
         check(Some("a\n"), r#"{"cursor":"a\n"}"#);
-    }
-}
-
-#[cfg(test)]
-mod json_depth_tests {
-    use super::*;
-
-    #[test]
-    fn json_depth_ignores_brackets_in_strings() {
-        let check =
-            |json: &str, expected: usize| assert_eq!(depth(json.as_bytes()), expected, "{json}");
-        check("", 0);
-        check("5", 0);
-        check(r#"{"a":[1,{}],"b":[]}"#, 3);
-        check(r#"["[[[", "\"[[[", "\\", []]"#, 2);
-        check("]]]][", 1);
-        assert_eq!(depth("[".repeat(1_000_000).as_bytes()), 1_000_000);
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::content::{Content, Role, owned_content};
-use crate::list_page::ListEntry;
+use crate::list_page::{ListEntry, are_shallow};
 use crate::method::Method;
 use crate::serde_lenient::{Icons, Object, fitting, or_absent};
 
@@ -54,6 +54,11 @@ pub struct PromptArgument {
 impl ListEntry for Prompt {
     const METHOD: Method = Method::ListPrompts;
     const MEMBER: &'static str = "prompts";
+    type Sound<'a> = Self;
+
+    fn from_sound(sound: Self) -> Option<Self> {
+        are_shallow([sound.icons.as_deref(), sound.meta.as_deref()]).then_some(sound)
+    }
 }
 
 /// Parameters of `prompts/get`.

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::content::owned;
 use crate::error::DecodeError;
-use crate::list_page::{ListEntry, SkippedEntry, read_lenient};
+use crate::list_page::{ListEntry, SkippedEntry, are_shallow, read_lenient};
 use crate::method::Method;
 use crate::request::RequestResult;
 use crate::serde_lenient::{Annotations, Icons, Object, Text, decode, fitting, or_absent};
@@ -82,11 +82,23 @@ pub struct ResourceTemplate {
 impl ListEntry for Resource {
     const METHOD: Method = Method::ListResources;
     const MEMBER: &'static str = "resources";
+    type Sound<'a> = Self;
+
+    fn from_sound(sound: Self) -> Option<Self> {
+        let Self { size, annotations, icons, meta, .. } = &sound;
+        are_shallow([size, annotations, icons, meta].map(Option::as_deref)).then_some(sound)
+    }
 }
 
 impl ListEntry for ResourceTemplate {
     const METHOD: Method = Method::ListResourceTemplates;
     const MEMBER: &'static str = "resourceTemplates";
+    type Sound<'a> = Self;
+
+    fn from_sound(sound: Self) -> Option<Self> {
+        let Self { annotations, icons, meta, .. } = &sound;
+        are_shallow([annotations, icons, meta].map(Option::as_deref)).then_some(sound)
+    }
 }
 
 /// Contents of a resource, borrowing from the result where possible.

@@ -84,8 +84,7 @@ where
     D: Deserializer<'de>,
 {
     let raw: Box<RawValue> = Deserialize::deserialize(deserializer)?;
-    // A raw value has no whitespace around it.
-    if raw.get().starts_with('{') { Ok(raw) } else { Err(D::Error::custom("not an object")) }
+    if is_object(&raw) { Ok(raw) } else { Err(D::Error::custom("not an object")) }
 }
 
 /// Reads a payload, which must be an object. Derived implementations would also accept an array.
@@ -108,7 +107,17 @@ where
     T: DeserializeOwned,
 {
     let raw: Box<RawValue> = Deserialize::deserialize(deserializer)?;
-    Ok(serde_json::from_str::<T>(raw.get()).is_ok().then_some(raw))
+    Ok(fits::<T>(&raw).then_some(raw))
+}
+
+/// Whether a value parses as `T`.
+pub(crate) fn fits<T: DeserializeOwned>(raw: &RawValue) -> bool {
+    serde_json::from_str::<T>(raw.get()).is_ok()
+}
+
+pub(crate) fn is_object(raw: &RawValue) -> bool {
+    // A raw value has no whitespace around it.
+    raw.get().starts_with('{')
 }
 
 /// A `T` that is written as an object. Derived implementations would also accept an array.

@@ -6,9 +6,12 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::list_page::ListEntry;
+use crate::json_scan::sound_schema_depth;
+use crate::list_page::{DEEPEST, ListEntry, are_shallow};
 use crate::method::Method;
-use crate::serde_lenient::{Execution, Icons, Object, TaskSupport, fitting, or_absent};
+use crate::serde_lenient::{
+    Execution, Icons, Object, TaskSupport, fits, fitting, is_object, or_absent,
+};
 use crate::tool_schema::{any_arguments, input_schema, output_schema};
 
 /// A tool of a list.
@@ -70,6 +73,71 @@ pub struct ToolAnnotations {
 impl ListEntry for Tool {
     const METHOD: Method = Method::ListTools;
     const MEMBER: &'static str = "tools";
+    type Sound<'a> = SoundTool<'a>;
+
+    fn from_sound(sound: SoundTool<'_>) -> Option<Self> {
+        let input_schema = match sound.input_schema {
+            None => any_arguments(),
+            Some(schema) if sound_schema_depth(schema.get())? < DEEPEST => schema.to_owned(),
+            Some(_) => return None,
+        };
+        if !are_shallow([sound.output_schema, sound.icons, sound.execution, sound.meta]) {
+            return None;
+        }
+        Some(Self {
+            name: sound.name,
+            title: sound.title,
+            description: sound.description,
+            input_schema,
+            output_schema: sound.output_schema.filter(|raw| is_object(raw)).map(RawValue::to_owned),
+            annotations: sound.annotations.map(ToolAnnotations::from),
+            icons: sound.icons.filter(|raw| fits::<Icons>(raw)).map(RawValue::to_owned),
+            execution: sound
+                .execution
+                .filter(|raw| fits::<Object<Execution>>(raw))
+                .map(RawValue::to_owned),
+            meta: sound.meta.filter(|raw| is_object(raw)).map(RawValue::to_owned),
+        })
+    }
+}
+
+/// A tool whose members have the right type. Schemas and other foreign JSON are borrowed.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SoundTool<'a> {
+    name: String,
+    title: Option<String>,
+    description: Option<String>,
+    #[serde(borrow)]
+    input_schema: Option<&'a RawValue>,
+    output_schema: Option<&'a RawValue>,
+    annotations: Option<SoundAnnotations>,
+    icons: Option<&'a RawValue>,
+    execution: Option<&'a RawValue>,
+    #[serde(rename = "_meta")]
+    meta: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SoundAnnotations {
+    title: Option<String>,
+    read_only_hint: Option<bool>,
+    destructive_hint: Option<bool>,
+    idempotent_hint: Option<bool>,
+    open_world_hint: Option<bool>,
+}
+
+impl From<SoundAnnotations> for ToolAnnotations {
+    fn from(sound: SoundAnnotations) -> Self {
+        Self {
+            title: sound.title,
+            read_only_hint: sound.read_only_hint,
+            destructive_hint: sound.destructive_hint,
+            idempotent_hint: sound.idempotent_hint,
+            open_world_hint: sound.open_world_hint,
+        }
+    }
 }
 
 impl Tool {

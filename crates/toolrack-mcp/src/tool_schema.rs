@@ -12,6 +12,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::json_scan::sound_schema_depth;
 use crate::serde_lenient::Text;
 
 const TYPE: &str = "type";
@@ -32,6 +33,7 @@ where
         "null" => Ok(any_arguments()),
         // A raw value has no whitespace around it.
         text if !text.starts_with('{') => Err(D::Error::custom("inputSchema is not an object")),
+        text if sound_schema_depth(text).is_some() => Ok(schema),
         _ => match flaw(&schema) {
             Some(flaw) => Err(D::Error::custom(format_args!("inputSchema {flaw}"))),
             None => Ok(schema),
@@ -61,14 +63,6 @@ struct Outline<'a, P, R> {
 fn flaw(schema: &RawValue) -> Option<&'static str> {
     // A missing type is repaired by `strict_schema`; another type cannot be.
     let is_other_type = |kind: &RawValue| kind.get() != OBJECT;
-    // Runs for every tool of a list: a sound schema is recognized in one pass.
-    let sound = serde_json::from_str::<Outline<'_, Properties, Vec<Text<'_>>>>(schema.get());
-    if let Ok(Outline { kind, properties, .. }) = sound
-        && !kind.is_some_and(is_other_type)
-        && properties.is_none_or(|properties| properties.are_schemas)
-    {
-        return None;
-    }
     let Outline { kind, properties, required } = outline(schema)?;
     let properties = properties.map(|raw| serde_json::from_str::<Properties>(raw.get()));
     let names = required.map(|raw| serde_json::from_str::<Vec<Text<'_>>>(raw.get()));
@@ -179,6 +173,7 @@ mod tests {
         check(r#"{"type":"string","type":"object"}"#, None);
         check(r#"{"type":"object","type":"string"}"#, Some("is not of the type `object`"));
         check(r#"{"properties":5,"properties":5}"#, Some("has properties that are no object"));
+        check(r#"{"\u0074ype":"string"}"#, Some("is not of the type `object`"));
     }
 
     #[test]

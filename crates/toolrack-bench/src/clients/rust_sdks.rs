@@ -6,8 +6,9 @@
 //! go through the blocking threads of the runtime.
 
 use std::process::Stdio;
+use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use pmcp::shared::streamable_http::StreamableHttpTransportConfigBuilder;
 use pmcp::shared::{StdioTransport, StreamableHttpTransport, Transport, TransportMessage};
 use pmcp::types::Content;
@@ -18,25 +19,73 @@ use rmcp::service::{RunningService, ServiceExt as _};
 use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::task::JoinSet;
 use tower_mcp::client::{McpClient, StdioClientTransport};
 use turbomcp_client::ContentBlock;
 use turbomcp_transport::{
     ChildProcessConfig, ChildProcessTransport, LimitsConfig, TransportConfig,
 };
 
-use super::{BenchClient, Call, MAX_MESSAGE_BYTES};
+use super::{BenchClient, Call, ClientName, MAX_MESSAGE_BYTES};
+use crate::metric::Report;
+use crate::scenario::calls::{self, Job};
+use crate::scenario::measure;
 use crate::server_process::ServerCommand;
 
+/// Runs a scenario with a peer: on stdio servers that it starts, or on the HTTP server with this URL.
+pub(crate) async fn run(
+    client: ClientName,
+    job: &Job,
+    url: Option<String>,
+) -> anyhow::Result<Report> {
+    match (client, url) {
+        (ClientName::Rmcp, None) => calls::run_stdio(job, Rmcp::start).await,
+        (ClientName::Pmcp, None) => calls::run_stdio(job, Pmcp::start).await,
+        (ClientName::Turbomcp, None) => calls::run_stdio(job, Turbomcp::start).await,
+        (ClientName::Tower, None) => calls::run_stdio(job, Tower::start).await,
+        (ClientName::Rmcp, Some(url)) => calls::run(job, Rmcp::connect_http(url).await?).await,
+        (ClientName::Pmcp, Some(url)) => calls::run(job, PmcpHttp::connect(&url).await?).await,
+        (other, _) => bail!("{other:?} is not measured here"),
+    }
+}
+
+/// Time until `rmcp` has connected to many servers at once. It uses no guardians and does not list tools here.
+pub(crate) async fn start_many(
+    server: &ServerCommand,
+    n_servers: usize,
+    n_starts: usize,
+) -> anyhow::Result<Report> {
+    let connect = async || {
+        let mut starting = JoinSet::new();
+        for _ in 0..n_servers {
+            let server = server.clone();
+            starting.spawn(async move { Rmcp::start(&server).await });
+        }
+        let mut clients = Vec::new();
+        while let Some(client) = starting.join_next().await {
+            clients.push(Arc::new(client??));
+        }
+        Ok(clients)
+    };
+    let close_all = async |clients: Vec<Arc<Rmcp>>| {
+        for client in clients {
+            calls::close(client).await?;
+        }
+        Ok(())
+    };
+    measure::connects(n_starts, connect, close_all).await
+}
+
 #[derive(Debug)]
-pub(crate) struct Rmcp(RunningService<RoleClient, ()>);
+struct Rmcp(RunningService<RoleClient, ()>);
 
 impl Rmcp {
-    pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
+    async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = TokioChildProcess::new(server.tokio())?;
         Ok(Self(().serve(transport).await?))
     }
 
-    pub(crate) async fn connect_http(url: String) -> anyhow::Result<Self> {
+    async fn connect_http(url: String) -> anyhow::Result<Self> {
         let transport = StreamableHttpClientTransport::from_uri(url);
         Ok(Self(().serve(transport).await?))
     }
@@ -62,7 +111,7 @@ impl BenchClient for Rmcp {
 }
 
 #[derive(Debug)]
-pub(crate) struct Pmcp {
+struct Pmcp {
     client: pmcp::Client<ChildPipes>,
     child: Child,
 }
@@ -104,7 +153,7 @@ fn pipe_closed() -> pmcp::Error {
 }
 
 impl Pmcp {
-    pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
+    async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let mut command = server.tokio();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
@@ -137,10 +186,10 @@ impl BenchClient for Pmcp {
 }
 
 #[derive(Debug)]
-pub(crate) struct PmcpHttp(pmcp::Client<StreamableHttpTransport>);
+struct PmcpHttp(pmcp::Client<StreamableHttpTransport>);
 
 impl PmcpHttp {
-    pub(crate) async fn connect(url: &str) -> anyhow::Result<Self> {
+    async fn connect(url: &str) -> anyhow::Result<Self> {
         let config = StreamableHttpTransportConfigBuilder::new(url.parse()?).build();
         let mut client = pmcp::Client::new(StreamableHttpTransport::new(config));
         client.initialize(ClientCapabilities::default()).await?;
@@ -162,10 +211,10 @@ async fn call_pmcp<T: Transport>(client: &pmcp::Client<T>, call: &Call) -> anyho
     }
 }
 
-pub(crate) struct Turbomcp(turbomcp_client::Client<ChildProcessTransport>);
+struct Turbomcp(turbomcp_client::Client<ChildProcessTransport>);
 
 impl Turbomcp {
-    pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
+    async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = ChildProcessTransport::new(ChildProcessConfig {
             command: server.program.to_string_lossy().into_owned(),
             args: server.args.clone(),
@@ -202,10 +251,10 @@ impl BenchClient for Turbomcp {
     }
 }
 
-pub(crate) struct Tower(McpClient);
+struct Tower(McpClient);
 
 impl Tower {
-    pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
+    async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = StdioClientTransport::spawn_command(&mut server.tokio()).await?;
         let client = McpClient::connect(transport.max_frame_len(MAX_MESSAGE_BYTES)).await?;
         client.initialize("toolrack-bench", "1.0.0").await?;

@@ -27,7 +27,7 @@ const SLOW_WINDOW: Duration = Duration::from_millis(300);
 const SLOW_ROUNDS: usize = 3;
 
 /// Work of one client process.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Job {
     pub(crate) work: Work,
     pub(crate) size: RunSize,
@@ -61,6 +61,20 @@ pub(crate) async fn run_stdio<C: BenchClient>(
     };
     match job.work {
         Work::Connect => measure::connects(job.size.n_connects, connect_and_list, close).await,
+        Work::ConnectInstructions => {
+            for _ in 0..job.n_calls {
+                close(connect_and_list().await?).await?;
+            }
+            Ok(Report::default())
+        }
+        Work::ToolListInstructions => {
+            let client = connect_and_list().await?;
+            for _ in 0..job.n_calls {
+                check_tool_count(client.list_tools().await?, n_tools)?;
+            }
+            close(client).await?;
+            Ok(Report::default())
+        }
         Work::Idle => {
             // A connection that has listed tools and made a call, and is now idle.
             let connect_idle = async || {

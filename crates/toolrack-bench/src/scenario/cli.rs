@@ -22,6 +22,7 @@ use crate::clients::bare_pipe::{INITIALIZE, INITIALIZED};
 use crate::clients::cli_programs::{self, CliCall};
 use crate::metric::{self as m, Report};
 use crate::resource_usage::{self, clock};
+use crate::server_process::ServerCommand;
 
 /// Interval of memory samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(1);
@@ -154,7 +155,7 @@ impl Peak {
 }
 
 /// Runs the program in an empty home: no config, no cache.
-fn with_home<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
+pub(crate) fn with_home<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
     let variables = ["HOME", "TOOLRACK_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"];
     command.current_dir(home).envs(variables.map(|name| (name, home)))
 }
@@ -198,7 +199,12 @@ fn measure_first_byte(
     for n in 0..=n_starts * FIRST_BYTE_STARTS {
         let home = tempfile::tempdir()?;
         let noted = home.path().join("first-byte");
-        write_config(home.path(), &server, &noted, n_servers)?;
+        write_config(home.path(), n_servers, |number| {
+            let noted = noted.display().to_string();
+            let args =
+                if number == 0 { vec!["--first-byte".to_owned(), noted] } else { Vec::new() };
+            ServerCommand { program: server.clone(), args }
+        })?;
         let started = clock(ClockId::Monotonic);
         if client == ClientName::BareBlock {
             let mut command = harness::command(&server);
@@ -222,13 +228,17 @@ fn measure_first_byte(
     Ok(Report::from([(m::MILLIS, median_of(&millis)?), (m::P95_MILLIS, p95)]))
 }
 
-/// A config file of servers, of which the first one notes the time of its first byte.
-fn write_config(home: &Path, server: &Path, noted: &Path, n_servers: usize) -> anyhow::Result<()> {
+/// Writes a config file of servers `server-0`, `server-1` and so on.
+pub(crate) fn write_config(
+    home: &Path,
+    n_servers: usize,
+    server: impl Fn(usize) -> ServerCommand,
+) -> anyhow::Result<()> {
     let mut config = File::create(home.join("toolrack.toml"))?;
     for number in 0..n_servers {
+        let ServerCommand { program, args } = server(number);
         // Strings and arrays of JSON are valid TOML.
-        let args = if number == 0 { json!(["--first-byte", noted]) } else { json!([]) };
-        let program = json!(server);
+        let (program, args) = (json!(program), json!(args));
         writeln!(
             config,
             "[[defaults.mcp]]\nname = \"server-{number}\"\ntransport = \"stdio\"\n\

@@ -16,6 +16,7 @@ use crate::clients::cli_programs::{built_path, installed_path};
 use crate::clients::{Call, ClientName, Toolrack};
 use crate::metric::{self as m, Report};
 use crate::resource_usage;
+use crate::runner::instruction_count;
 use crate::server_process::{ServerCommand, ServerProcess};
 
 const PYTHON: &str = "tests/servers/python/fastmcp/venv/bin/python";
@@ -40,19 +41,38 @@ pub(crate) async fn run(client: ClientName, job: &Job) -> anyhow::Result<Report>
         ClientName::FastMcp => fastmcp_proxy(work)?,
         other => bail!("{other:?} is not a gateway"),
     };
+    let log = tempfile::NamedTempFile::new()?;
+    let is_counted = work.counts_instructions();
+    let command = if is_counted { under_callgrind(command, log.path())? } else { command };
     let mut call = Call::echo()?;
     if client == ClientName::Gateway {
         // Our gateway prefixes tool names with the server name.
         call.tool = "bench-0_echo";
     }
-    if client == ClientName::Direct || is_stdio(work) {
-        return run_calls(job, Toolrack::<false>::start(&command).await?, &call).await;
+    let mut report = if client == ClientName::Direct || is_stdio(work) {
+        run_calls(job, Toolrack::<false>::start(&command).await?, &call).await?
+    } else {
+        let process = ServerProcess::start(&command)?;
+        let url = wait_listening(&process).await?;
+        let report = run_calls(job, Toolrack::<false>::connect_http(&url).await?, &call).await;
+        process.stop()?;
+        report?
+    };
+    if is_counted {
+        let printed = std::fs::read_to_string(log.path())?;
+        let count = instruction_count(&printed).context("callgrind counted nothing")?;
+        report.insert(m::INSTRUCTIONS, count);
     }
-    let process = ServerProcess::start(&command)?;
-    let url = wait_listening(&process).await?;
-    let report = run_calls(job, Toolrack::<false>::connect_http(&url).await?, &call).await;
-    process.stop()?;
-    report
+    Ok(report)
+}
+
+/// The same command under callgrind, which writes its count to the log. Started processes are not counted.
+fn under_callgrind(command: ServerCommand, log: &Path) -> anyhow::Result<ServerCommand> {
+    let program = command.program_text()?;
+    let options = ["--tool=callgrind".to_owned(), "--callgrind-out-file=/dev/null".to_owned()];
+    let log = format!("--log-file={}", log.display());
+    let args = options.into_iter().chain([log, program]).chain(command.args).collect();
+    Ok(ServerCommand { program: "valgrind".into(), args })
 }
 
 /// Whether the gateway and its clients use stdio.

@@ -26,7 +26,7 @@ use super::measure::{
 };
 use super::{Load, MIB, Work};
 use crate::clients::manager::{builder, configs, connect_all, server_name};
-use crate::clients::{BenchClient, Call, ClientName, ManagerClient, Rmcp};
+use crate::clients::{BenchClient, Call, ClientName, ManagerClient, rust_sdks};
 use crate::metric::{self as m, Report};
 use crate::resource_usage::Memory;
 use crate::server::responses;
@@ -44,7 +44,9 @@ pub(crate) async fn run(client: ClientName, job: &Job) -> anyhow::Result<Report>
         (Work::Manager(load), ClientName::ManagerRaw) => calls::<true>(load, job).await,
         (Work::ManagerTools, _) => all_tools(job.work.n_tools()).await,
         (Work::ManagerMemory, _) => memory(job.work.n_tools()).await,
-        (Work::ManagerStart, ClientName::Rmcp) => start_rmcp(&server(job)?).await,
+        (Work::ManagerStart, ClientName::Rmcp) => {
+            rust_sdks::start_many(&server(job)?, N_SERVERS, N_STARTS).await
+        }
         (Work::ManagerStart, _) => start(&server(job)?).await,
         (Work::ManagerBadNeighbor, _) => bad_neighbor(job).await,
         (work, client) => bail!("{client:?} is not measured in {work:?}"),
@@ -226,29 +228,6 @@ async fn start(server: &ServerCommand) -> anyhow::Result<Report> {
         Ok(manager)
     };
     measure::connects(N_STARTS, connect, close).await
-}
-
-/// The same with `rmcp`, which uses no guardians and does not list tools here.
-async fn start_rmcp(server: &ServerCommand) -> anyhow::Result<Report> {
-    let connect = async || {
-        let mut starting = JoinSet::new();
-        for _ in 0..N_SERVERS {
-            let server = server.clone();
-            starting.spawn(async move { Rmcp::start(&server).await });
-        }
-        let mut clients = Vec::new();
-        while let Some(client) = starting.join_next().await {
-            clients.push(Arc::new(client??));
-        }
-        Ok(clients)
-    };
-    let close_all = async |clients: Vec<Arc<Rmcp>>| {
-        for client in clients {
-            close_client(client).await?;
-        }
-        Ok(())
-    };
-    measure::connects(N_STARTS, connect, close_all).await
 }
 
 /// Index of the bad server; the healthy one has index 0.

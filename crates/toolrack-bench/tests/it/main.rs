@@ -35,6 +35,11 @@ const HTTP_CLIENTS: [&str; 8] = [
     "pmcp",
 ];
 
+/// Clients of a build without the feature `peers`.
+fn is_built(client: &str) -> bool {
+    cfg!(feature = "peers") || !["rmcp", "pmcp", "turbomcp", "tower"].contains(&client)
+}
+
 #[expect(clippy::disallowed_methods, reason = "the tests run the program like a user")]
 fn bench(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolrack-bench"));
@@ -122,21 +127,21 @@ fn check_where_installed(client: &str, scenario: &str, metric: &str) {
 
 #[test]
 fn every_client_completes_a_short_run() {
-    for client in CLIENTS {
+    for client in CLIENTS.into_iter().filter(|client| is_built(client)) {
         check_short_run(client, "allocations", "allocations");
     }
 }
 
 #[test]
 fn every_client_completes_a_short_http_run() {
-    for client in HTTP_CLIENTS {
+    for client in HTTP_CLIENTS.into_iter().filter(|client| is_built(client)) {
         check_short_run(client, "http-allocations", "allocations");
     }
 }
 
 #[test]
 fn every_client_receives_large_sse_results_concurrently() {
-    for client in HTTP_CLIENTS {
+    for client in HTTP_CLIENTS.into_iter().filter(|client| is_built(client)) {
         check_short_run(client, "http-events-mib-64", "calls_per_second");
     }
 }
@@ -155,7 +160,9 @@ fn manager_completes_every_scenario() {
         check_short_run("manager", scenario, metric);
     }
     check_short_run("manager-raw", "manager-sequential", "p50_over_client");
-    check_short_run("rmcp", "manager-start", "millis");
+    if is_built("rmcp") {
+        check_short_run("rmcp", "manager-start", "millis");
+    }
 }
 
 #[test]

@@ -115,3 +115,27 @@ fn malformed_entries_beyond_the_limit_are_counted() {
     assert_eq!((last.index, &*last.reason), (MAX_DESCRIBED + 50, "50 more entries are malformed"));
     assert_eq!(n_skipped(&page.skipped), MAX_DESCRIBED + 50);
 }
+
+/// The fast path gives the same entries as the closer look.
+#[test]
+fn sound_entries_are_read_as_lenient_ones() {
+    let tools = [
+        r#"{"name":"a"}"#,
+        r#"{"name":"a","title":null,"description":null,"inputSchema":null,"outputSchema":null,
+            "annotations":null,"icons":null,"execution":null,"_meta":null}"#,
+        r#"{"name":"\u00e9\"","title":"t","description":"d\n","inputSchema":{ "type":"object" },"outputSchema":{"a":1},
+            "annotations":{"title":"x","readOnlyHint":true,"destructiveHint":null,"openWorldHint":false},
+            "icons":[{"src":"s"}],"execution":{"taskSupport":"optional"},"_meta":{"a":[1]},"unknown":[{}]}"#,
+        r#"{"name":"a","outputSchema":5,"icons":[5],"execution":{"taskSupport":1},"_meta":[]}"#,
+        r#"{"name":"a","inputSchema":{"properties":{"a":true},"required":["a"],"additionalProperties":false}}"#,
+    ];
+    for tool in tools {
+        let json = format!(r#"{{"tools":[{tool}]}}"#);
+        let sheet: Sheet<'_, Tool, SoundEntries<Tool>> = serde_json::from_str(&json).unwrap();
+        let raw = RawValue::from_string(tool.to_owned()).unwrap();
+        let (lenient, skipped) = read_lenient::<Tool>(&[&*raw]);
+        let written = |tools: &[Tool]| serde_json::to_string(tools).unwrap();
+        assert_eq!(written(&sheet.entries.unwrap().unwrap().0), written(&lenient));
+        assert!(skipped.is_empty(), "{skipped:?}");
+    }
+}
