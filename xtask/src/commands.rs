@@ -31,9 +31,9 @@ usage: cargo xtask COMMAND
   test [--no-install] [FILTER]  install the test servers and run every check; with FILTER only those tests
   servers                       install the test servers and programs
   public-api [--write]          compare the library's public items with docs/internal/public-api.txt, or write it
-  bench [ARGS]                  build and run the benchmarks, release profile
+  bench [ARGS]                  build and run the benchmarks, profile `dist`
   costs [--only COST] [--write] compare counted costs with docs/internal/costs.toml, or accept the measured ones
-  reliability [ARGS]            build and run the reliability gates, release profile
+  reliability [ARGS]            build and run the reliability gates, profile `release`
   fuzz --minutes N [TARGET]     fuzz every target in turn, or one; also --list, --replay FILE TARGET, --minimize
   conformance [ARGS]            install and run the official conformance suites
   dashboard [--pictures]        test the dashboard in Chromium; --pictures updates docs/images

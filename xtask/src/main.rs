@@ -9,7 +9,7 @@
 //! | `tidy`, `rules`, `source_tree` | `cargo xtask tidy`: rules on the whole tree |
 //! | `public_api` | list of the library's public items |
 //! | `install` | test servers and programs from npm, PyPI and apt |
-//! | `release_program` | `bench` and `reliability`, built in the release profile |
+//! | `release_program` | `bench`, `costs` and `reliability`: optimized programs |
 //! | `fuzz` | fuzz targets with libFuzzer |
 //! | `conformance`, `dashboard` | official suites; dashboard in Chromium |
 //! | `subprocess` | child processes with a time limit |

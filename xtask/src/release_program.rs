@@ -1,4 +1,4 @@
-//! `cargo xtask bench`, `cargo xtask costs` and `cargo xtask reliability`: builds and runs a program in the release profile.
+//! `cargo xtask bench`, `cargo xtask costs` and `cargo xtask reliability`: builds an optimized program and runs it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -10,6 +10,12 @@ use serde_json::Value;
 use crate::install;
 use crate::subprocess::{ExitResult, Subprocess};
 use crate::tidy;
+
+/// The profile of shipped programs, for figures that are compared with other clients.
+const DIST: &str = "dist";
+
+/// Fast to build; counts and promises do not need more.
+const RELEASE: &str = "release";
 
 const BUILD_LIMIT: Duration = Duration::from_mins(90);
 
@@ -28,13 +34,13 @@ pub(crate) fn bench(root: &Path, words: &[String]) -> Result<ExitCode> {
             &[&["-p", "toolrack-conformance"], bench],
             install::install_python(root, &install::FASTMCP)?,
         ),
-        _ => return run(root, &[bench], "toolrack-bench", words),
+        _ => return run(root, (DIST, &[bench]), "toolrack-bench", words),
     };
     // The bench reports missing peers and measures the others.
     if let Some(reason) = peers.skipped() {
         crate::print_error(&format!("SKIPPED: peers: {reason}"));
     }
-    run(root, builds, "toolrack-bench", words)
+    run(root, (DIST, builds), "toolrack-bench", words)
 }
 
 /// Built in one go, with the same features of all dependencies: nothing is built twice.
@@ -42,24 +48,29 @@ pub(crate) fn costs(root: &Path, words: &[String]) -> Result<ExitCode> {
     let packages = ["-p", "toolrack-bench", "-p", "toolrack-cli", "-p", "toolrack-conformance"];
     let words: Vec<String> =
         std::iter::once("costs".to_owned()).chain(words.iter().cloned()).collect();
-    run(root, &[&packages], "toolrack-bench", &words)
+    run(root, (RELEASE, &[&packages]), "toolrack-bench", &words)
 }
 
 pub(crate) fn reliability(root: &Path, words: &[String]) -> Result<ExitCode> {
     // The gates start the scripted server from the folder of their own executable.
     let packages =
         ["-p", "toolrack-reliability", "-p", "toolrack-testkit", "-p", "toolrack-stdio", "--bins"];
-    run(root, &[&packages], "toolrack-reliability", words)
+    run(root, (RELEASE, &[&packages]), "toolrack-reliability", words)
 }
 
-fn run(root: &Path, builds: &[&[&str]], program: &str, words: &[String]) -> Result<ExitCode> {
+fn run(
+    root: &Path,
+    (profile, builds): (&str, &[&[&str]]),
+    program: &str,
+    words: &[String],
+) -> Result<ExitCode> {
     for packages in builds {
-        let exit = build(root, &[&["--release"], *packages].concat())?;
+        let exit = build(root, &[&["--profile", profile], *packages].concat())?;
         if exit != ExitResult::Success {
             return Ok(exit_code(exit));
         }
     }
-    let path = target_dir(&tidy::metadata(root)?)?.join("release").join(program);
+    let path = target_dir(&tidy::metadata(root)?)?.join(profile).join(program);
     Ok(exit_code(Subprocess::new(path, root, RUN_LIMIT).args(words).attached()?))
 }
 
