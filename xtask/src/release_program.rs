@@ -19,7 +19,7 @@ const RUN_LIMIT: Duration = Duration::from_hours(24);
 pub(crate) fn bench(root: &Path, words: &[String]) -> Result<ExitCode> {
     // Built separately: together with the bench they would get the features that its peers enable.
     let bench: &[&str] = &["-p", "toolrack-bench"];
-    let demo_server = &["-p", "toolrack-testkit", "--bin", "demo-server"];
+    let demo_server = &["-p", "toolrack-demo"];
     let (builds, peers): (&[&[&str]], _) = match words.first().map(String::as_str) {
         Some("cli") => {
             (&[&["-p", "toolrack-cli"], demo_server, bench], install::install_peers(root)?)

@@ -1,10 +1,9 @@
-//! Test servers and test helpers shared by the crates of this workspace, and the demo server.
+//! Test servers and test helpers shared by the crates of this workspace.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`scripted`] | scripted server: a complete MCP server over stdio and HTTP that follows a fault plan; also runs the content of the demo and fixture servers |
+//! | [`scripted`] | scripted server: a complete MCP server over stdio and HTTP that follows a fault plan; also runs the content of the fixture server |
 //! | `plan` | fault plans: parser, faults, triggers, seeded mixes |
-//! | [`demo`] | content of the demo server for new users |
 //! | [`fixture`] | content of the server that the official conformance suites expect |
 //! | [`oauth`] | OAuth server: protected resource, authorization servers, identity provider |
 //! | [`proxy`] | chaos proxy: a TCP proxy that impairs the network |
@@ -28,7 +27,6 @@
 //! Start with [`Marker`] and [`program`] for a test of a program, [`HttpServer`] for one over HTTP, and
 //! `scripted-server --help` for the fault plans.
 
-pub mod demo;
 mod docker;
 pub mod fixture;
 pub mod harness;

@@ -32,7 +32,8 @@ fn build_command(name: &str, dir: &Path) -> String {
     let package = match name {
         "toolrack" => "toolrack-cli",
         "toolrack-guard" => "toolrack-stdio",
-        "scripted-server" | "demo-server" => "toolrack-testkit",
+        "demo-server" => "toolrack-demo",
+        "scripted-server" => "toolrack-testkit",
         other => other,
     };
     let profile = match dir.file_name().and_then(|name| name.to_str()) {
@@ -66,7 +67,7 @@ mod tests {
         check(
             "demo-server",
             "t/release",
-            "cargo build -p toolrack-testkit --bin demo-server --release",
+            "cargo build -p toolrack-demo --bin demo-server --release",
         );
         check("xtask", "t/ci", "cargo build -p xtask --bin xtask --profile ci");
     }

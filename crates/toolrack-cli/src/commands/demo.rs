@@ -150,7 +150,7 @@ pub(crate) const SERVER_ARGUMENT: &str = "__demo-server";
 
 /// Serves MCP on stdio until EOF.
 pub(crate) fn serve() -> process::ExitCode {
-    match toolrack_testkit::demo::serve(io::stdin().lock(), io::stdout()) {
+    match toolrack_demo::serve(io::stdin().lock(), io::stdout()) {
         Ok(()) => process::ExitCode::SUCCESS,
         Err(_unreadable) => process::ExitCode::FAILURE,
     }

@@ -101,12 +101,10 @@ pub(crate) struct PendingRequest {
     pub(super) faults: Vec<Fault>,
 }
 
-/// A call that takes its time: notifications at an interval, then the response.
+/// A call that takes its time: notifications at an interval, then the response after one more.
 pub(crate) struct SlowCall {
     pub(crate) n_steps: u64,
     pub(crate) every: Duration,
-    /// Time between the last step and the response.
-    pub(crate) rest: Duration,
     /// Notification of the step with this number, from 1.
     pub(crate) notification: Box<dyn Fn(u64) -> Option<Vec<u8>> + Send>,
     pub(crate) text: String,
@@ -130,7 +128,7 @@ impl PendingRequest {
     fn step(self, slow: SlowCall, number: u64) {
         let server = Arc::clone(&self.context.server);
         let is_last = number > slow.n_steps;
-        server.timer.after(if is_last { slow.rest } else { slow.every }, move || {
+        server.timer.after(slow.every, move || {
             let sink = Arc::clone(&self.context.sink);
             if is_last {
                 if self.finish() {

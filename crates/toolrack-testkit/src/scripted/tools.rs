@@ -151,7 +151,7 @@ fn slow_call(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_
         (n_steps, format!("took {n_steps} steps"))
     };
     let notification = pending.progress_line(params, n_steps, |step| format!("step {step}"));
-    Ok(ToolOutcome::Slow(SlowCall { n_steps, every, rest: every, notification, text }))
+    Ok(ToolOutcome::Slow(SlowCall { n_steps, every, notification, text }))
 }
 
 fn ask(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_>) -> ToolResult {

@@ -7,7 +7,6 @@
     reason = "a test ends at the first thing that is not as it should be, in its helpers too"
 )]
 
-mod demo;
 mod fault;
 mod http_client;
 mod http_fault;

@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::{self, BufRead as _, Write as _};
 
 use rustix::time::{ClockId, clock_gettime};
-use toolrack_testkit::demo;
 
 fn main() -> io::Result<()> {
     let mut stdin = io::stdin().lock();
@@ -19,5 +18,5 @@ fn main() -> io::Result<()> {
         let now = clock_gettime(ClockId::Monotonic);
         write!(File::create(path)?, "{}{:09}", now.tv_sec, now.tv_nsec)?;
     }
-    demo::serve(stdin, io::stdout())
+    toolrack_demo::serve(stdin, io::stdout())
 }
