@@ -3,7 +3,6 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -47,10 +46,8 @@ fn read_resource(uri: &str, revision: Revision) -> Result<Value, RpcError> {
         let item = json!({ "uri": uri, "mimeType": "text/plain", "text": README });
         return Ok(json!({ "contents": [item] }));
     }
-    let code = match revision.is_modern() {
-        true => RpcError::INVALID_PARAMS,
-        false => RpcError::RESOURCE_NOT_FOUND,
-    };
+    let is_modern = revision.is_modern();
+    let code = if is_modern { RpcError::INVALID_PARAMS } else { RpcError::RESOURCE_NOT_FOUND };
     let error = RpcError::new(code, format!("no resource `{uri}`; there is `{README_URI}`"));
     Err(RpcError { data: Some(json!({ "uri": uri })), ..error })
 }

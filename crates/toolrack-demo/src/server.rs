@@ -172,10 +172,11 @@ impl Server {
         let result = match method {
             "initialize" => {
                 self.negotiated = Some(revision);
+                let title = (revision >= Revision::R2025_06_18).then_some("Toolrack demo");
                 json!({
                     "protocolVersion": revision,
                     "capabilities": content::capabilities(),
-                    "serverInfo": server_info(revision),
+                    "serverInfo": server_info(title),
                     "instructions": content::INSTRUCTIONS,
                 })
             }
@@ -271,7 +272,7 @@ fn complete(mut result: Value, method: &str, revision: Revision) -> Value {
     let is_cacheable = CACHEABLE.contains(&method);
     let added = without_nulls(json!({
         "resultType": "complete",
-        "_meta": { "io.modelcontextprotocol/serverInfo": server_info(revision) },
+        "_meta": { "io.modelcontextprotocol/serverInfo": server_info(None) },
         "ttlMs": is_cacheable.then_some(60_000),
         "cacheScope": is_cacheable.then_some("public"),
     }));
@@ -283,9 +284,7 @@ fn complete(mut result: Value, method: &str, revision: Revision) -> Value {
     result
 }
 
-/// Name and version of the server; a title where the revision has one.
-fn server_info(revision: Revision) -> Value {
-    let title = (revision >= Revision::R2025_06_18).then_some("Toolrack demo");
+fn server_info(title: Option<&str>) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     without_nulls(json!({ "name": "toolrack-demo", "version": version, "title": title }))
 }
