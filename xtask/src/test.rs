@@ -119,7 +119,6 @@ fn plan(root: &Path, options: &Options) -> Vec<Step> {
         Step::Check("doc", doc.env("RUSTDOCFLAGS", "-D warnings"), None),
         Step::Check("public API", xtask(&["public-api"]), None),
         Step::Check("bench", cargo("check").args(BENCH), None),
-        Step::Check("costs", xtask(&["costs"]), None),
         Step::Check("conformance", xtask(&["conformance", "--quiet"]), None),
         Step::Check("dashboard", xtask(&["dashboard"]), None),
     ];
@@ -229,7 +228,6 @@ mod tests {
                 "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-rig --exclude toolrack-rmcp",
                 "public API: cargo run --quiet -p xtask -- public-api",
                 "bench: cargo check -p toolrack-bench --features toolrack-bench/peers",
-                "costs: cargo run --quiet -p xtask -- costs",
                 "conformance: cargo run --quiet -p xtask -- conformance --quiet",
                 "dashboard: cargo run --quiet -p xtask -- dashboard",
             ],

@@ -131,7 +131,7 @@ pub enum CallOutcome {
 }
 
 /// Sending half: broadcasts events to all subscribers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct EventSender {
     sender: broadcast::Sender<ManagerEvent>,
     n_subscribers: Arc<AtomicUsize>,

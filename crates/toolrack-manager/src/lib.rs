@@ -140,7 +140,7 @@ pub use events::{CallOutcome, ManagerEvent, ManagerEvents};
 pub use in_flight::ClientGuard;
 pub use lifecycle::{ConnectPhase, ConnectionState};
 pub use look_alikes::look_alikes;
-pub use manager::{CredentialsProvider, McpManager};
+pub use manager::{CredentialsProvider, McpManager, Reconciliation};
 pub use server_tools::ToolWithServer;
 pub use snapshot::McpConnection;
 pub use tool_adapter::{McpToolAdapter, ToolAdapterError, adapters_of};

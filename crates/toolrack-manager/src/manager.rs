@@ -185,6 +185,16 @@ impl McpManager {
         self.shared.reconcile(old, new).await
     }
 
+    /// [`reconcile`](Self::reconcile) without waiting for the removed servers to end: when this returns, calls see the
+    /// new servers only.
+    pub async fn begin_reconcile(
+        &self,
+        old: &[McpServerConfig],
+        new: &[McpServerConfig],
+    ) -> Result<Reconciliation, ManagerError> {
+        self.shared.begin_reconcile(old, new).await
+    }
+
     /// Watches a config file from now on. `servers` are those of the caller's last reading, and `parse` makes servers
     /// of the text. Each change is applied as [`reconcile`](Self::reconcile) does, and reported as
     /// [`ManagerEvent::ConfigApplied`] or [`ManagerEvent::ConfigRejected`].
@@ -369,6 +379,25 @@ fn is_settled(server: &McpConnection) -> bool {
     *server.state() != ConnectionState::Connecting
 }
 
+/// A config change that calls see already; see [`McpManager::begin_reconcile`].
+#[derive(Debug)]
+pub struct Reconciliation {
+    plan: ConfigDiff,
+    /// Ends of the removed servers.
+    waiters: Vec<oneshot::Receiver<()>>,
+    events: EventSender,
+}
+
+impl Reconciliation {
+    /// Waits until the removed servers have ended, emits [`ManagerEvent::ConfigApplied`], and returns the changes.
+    pub async fn finished(self) -> ConfigDiff {
+        wait_until_stopped(self.waiters).await;
+        // After the removed servers have ended, so that a listener sees no process of them.
+        self.events.emit(|| ManagerEvent::ConfigApplied { plan: self.plan.clone() });
+        self.plan
+    }
+}
+
 async fn wait_until_stopped(waiters: Vec<oneshot::Receiver<()>>) {
     // One deadline for all: they end in parallel.
     let deadline = Instant::now() + STOP_TIMEOUT;
@@ -410,6 +439,14 @@ impl Shared {
         old: &[McpServerConfig],
         new: &[McpServerConfig],
     ) -> Result<ConfigDiff, ManagerError> {
+        Ok(self.begin_reconcile(old, new).await?.finished().await)
+    }
+
+    async fn begin_reconcile(
+        &self,
+        old: &[McpServerConfig],
+        new: &[McpServerConfig],
+    ) -> Result<Reconciliation, ManagerError> {
         let plan = diff(old, new);
         let mut operations = Vec::new();
         let mut waiters = Vec::new();
@@ -431,10 +468,7 @@ impl Shared {
         let unknown = plan.keep.iter().filter(|name| is_in_new(name) && !is_known(name));
         operations.extend(plan.connect.iter().chain(unknown).cloned().map(Operation::Connect));
         self.apply(operations).await?;
-        wait_until_stopped(waiters).await;
-        // After the removed servers have ended, so that a listener sees no process of them.
-        self.events.emit(|| ManagerEvent::ConfigApplied { plan: plan.clone() });
-        Ok(plan)
+        Ok(Reconciliation { plan, waiters, events: self.events.clone() })
     }
 
     /// Operation that adds a server or changes its config. Reads its cached tools on the blocking pool.

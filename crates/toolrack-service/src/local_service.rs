@@ -174,6 +174,9 @@ struct Inner {
     config_changed: Notify,
     /// Revision of the last snapshot that the manager has.
     applied_revision: watch::Sender<u64>,
+    /// Revision of the last snapshot whose removed servers have ended too. A stubborn server takes seconds to end, and
+    /// calls of the others do not wait for it.
+    settled_revision: watch::Sender<u64>,
     /// Restarts in progress.
     restarts: TaskTracker,
     /// Cancels the restarts in progress.
@@ -442,6 +445,7 @@ fn build(
         edited: Mutex::new(None),
         config_changed: Notify::new(),
         applied_revision: watch::Sender::new(FIRST_REVISION),
+        settled_revision: watch::Sender::new(FIRST_REVISION),
         restarts: TaskTracker::new(),
         tasks: TaskTracker::new(),
         // A child token: closing the service cancels the restarts too.
@@ -466,19 +470,28 @@ impl Inner {
 
     /// Waits until the manager has the current snapshot. A start or a call right after a config change then sees it.
     async fn wait_until_applied(&self) -> Result<(), ServiceError> {
+        self.wait_for_revision(&self.applied_revision).await
+    }
+
+    /// Waits until the current snapshot is applied and the servers that it has removed have ended.
+    async fn wait_until_settled(&self) -> Result<(), ServiceError> {
+        self.wait_for_revision(&self.settled_revision).await
+    }
+
+    async fn wait_for_revision(&self, reached: &watch::Sender<u64>) -> Result<(), ServiceError> {
         // Read once: changes that come later do not prolong the wait.
         let revision = self.snapshot.load().revision;
         // Fast path of almost every call: nothing to wait for.
-        if *self.applied_revision.borrow() >= revision {
+        if *reached.borrow() >= revision {
             return Ok(());
         }
-        let mut applied = self.applied_revision.subscribe();
-        let reached = tokio::select! {
+        let mut reached = reached.subscribe();
+        let is_reached = tokio::select! {
             biased;
             () = self.stop.cancelled() => false,
-            reached = timeout(APPLY_TIMEOUT, applied.wait_for(|applied| *applied >= revision)) => reached.is_ok(),
+            reached = timeout(APPLY_TIMEOUT, reached.wait_for(|reached| *reached >= revision)) => reached.is_ok(),
         };
-        if reached {
+        if is_reached {
             return Ok(());
         }
         let message = "the config change was not applied in time";

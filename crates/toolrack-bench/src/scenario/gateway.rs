@@ -13,7 +13,7 @@ use super::calls::{Job, run_calls};
 use super::measure::{SETTLE_DELAY, count, to_f64};
 use crate::clients::bare_hyper::Session;
 use crate::clients::cli_programs::{built_path, installed_path};
-use crate::clients::{Call, ClientName, Toolrack};
+use crate::clients::{BenchClient as _, Call, ClientName, Toolrack};
 use crate::metric::{self as m, Report};
 use crate::resource_usage;
 use crate::runner::instruction_count;
@@ -50,11 +50,15 @@ pub(crate) async fn run(client: ClientName, job: &Job) -> anyhow::Result<Report>
         call.tool = "bench-0_echo";
     }
     let mut report = if client == ClientName::Direct || is_stdio(work) {
-        run_calls(job, Toolrack::<false>::start(&command).await?, &call).await?
+        let client = Toolrack::<false>::start(&command).await?;
+        wait_for_tools(&client).await?;
+        run_calls(job, client, &call).await?
     } else {
         let process = ServerProcess::start(&command)?;
         let url = wait_listening(&process).await?;
-        let report = run_calls(job, Toolrack::<false>::connect_http(&url).await?, &call).await;
+        let client = Toolrack::<false>::connect_http(&url).await?;
+        wait_for_tools(&client).await?;
+        let report = run_calls(job, client, &call).await;
         process.stop()?;
         report?
     };
@@ -64,6 +68,17 @@ pub(crate) async fn run(client: ClientName, job: &Job) -> anyhow::Result<Report>
         report.insert(m::INSTRUCTIONS, count);
     }
     Ok(report)
+}
+
+/// Waits until the gateway has connected to its server, which takes longer under callgrind.
+async fn wait_for_tools(client: &Toolrack<false>) -> anyhow::Result<()> {
+    let are_listed = async {
+        while client.list_tools().await? == 0 {
+            sleep(POLL_INTERVAL).await;
+        }
+        anyhow::Ok(())
+    };
+    timeout(LISTEN_TIMEOUT, are_listed).await.context("the gateway lists no tools")?
 }
 
 /// The same command under callgrind, which writes its count to the log. Started processes are not counted.

@@ -1,13 +1,15 @@
 //! Background tasks of the service: applying config changes to the manager (reconcile), and recording server logs.
 //!
 //! **Invariant:** snapshots are applied in order, and `applied_revision` advances for each one, even if the manager
-//! rejects it; otherwise a start or a call would wait in vain.
+//! rejects it; otherwise a start or a call would wait in vain. `settled_revision` follows when removed servers have ended.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use toolrack_manager::{ConnectionState, FileWatch, ManagerError, ManagerEvent, ManagerEvents};
+use toolrack_manager::{
+    ConnectionState, FileWatch, ManagerError, ManagerEvent, ManagerEvents, Reconciliation,
+};
 use toolrack_platform::create_private_dir;
 use uuid::Uuid;
 
@@ -26,7 +28,7 @@ impl LocalService {
     /// The file is invalid; the servers then stay as they are.
     pub async fn reload(&self) -> Result<Vec<String>, ServiceError> {
         let stored = self.inner.blocking(Inner::refresh).await?;
-        self.inner.wait_until_applied().await?;
+        self.inner.wait_until_settled().await?;
         Ok(stored.warnings.iter().map(ToString::to_string).collect())
     }
 }
@@ -48,12 +50,36 @@ impl Inner {
             if next.revision == last.revision {
                 continue;
             }
-            if let Err(error) = self.apply(&last, &next).await {
+            let applied = self.apply(&last, &next).await.unwrap_or_else(|error| {
                 tracing::debug!(%error, "the manager rejected a config change");
-            }
-            last = next;
+                None
+            });
             // `send_replace`: `send` would change nothing while there is no waiter.
-            self.applied_revision.send_replace(last.revision);
+            self.applied_revision.send_replace(next.revision);
+            // In a task of its own: the next change does not wait for servers that take long to end.
+            let inner = Arc::clone(&self);
+            self.tasks.spawn(inner.settle(applied, last.revision, next.revision));
+            last = next;
+        }
+    }
+
+    /// Waits until the removed servers have ended, and those of all earlier changes.
+    async fn settle(
+        self: Arc<Self>,
+        applied: Option<Reconciliation>,
+        previous_revision: u64,
+        revision: u64,
+    ) {
+        if let Some(applied) = applied {
+            applied.finished().await;
+        }
+        let mut settled = self.settled_revision.subscribe();
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            reached = settled.wait_for(|settled| *settled >= previous_revision) => {
+                drop(reached);
+                self.settled_revision.send_replace(revision);
+            }
         }
     }
 
@@ -61,25 +87,26 @@ impl Inner {
         self: &Arc<Self>,
         last: &ConfigSnapshot,
         next: &ConfigSnapshot,
-    ) -> Result<(), ManagerError> {
+    ) -> Result<Option<Reconciliation>, ManagerError> {
         // Before the change: afterwards the manager has no server under the old name.
         let renamed = self.renamed_and_running(last, next);
         let (old, new) = (last.configs(), next.configs());
-        match self.autostart {
-            Autostart::AllEnabled => drop(self.manager.reconcile(&old, &new).await?),
-            // `reconcile` would start every new server.
+        let applied = match self.autostart {
+            Autostart::AllEnabled => Some(self.manager.begin_reconcile(&old, &new).await?),
+            // `begin_reconcile` would start every new server.
             Autostart::None => {
                 self.manager.upsert_servers(&new).await?;
                 let is_removed = |name: &&String| !new.iter().any(|config| config.name == **name);
                 for name in old.iter().map(|config| &config.name).filter(is_removed) {
                     self.manager.remove(name).await?;
                 }
+                None
             }
-        }
+        };
         for name in renamed {
             self.spawn_restart(name);
         }
-        Ok(())
+        Ok(applied)
     }
 
     /// The new names of running servers that were renamed. With autostart they are started anyway.

@@ -184,7 +184,7 @@ impl McpService for LocalService {
     /// Restarts in progress are cancelled first: they would start a server again.
     fn shutdown_all(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
         Box::pin(async move {
-            self.inner.wait_until_applied().await?;
+            self.inner.wait_until_settled().await?;
             self.inner.cancel_restarts().await;
             let stopped = self.inner.manager.disconnect_all().await;
             stopped.map_err(|error| self.inner.manager_error(&error))

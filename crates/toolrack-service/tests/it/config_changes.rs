@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use toolrack_config::{McpServerConfig, McpTransport};
@@ -40,6 +40,29 @@ async fn failed_toggle_reverts_the_enabled_flag() {
     assert!(!service.get(bad).unwrap().enabled);
     assert_eq!(service.status(bad), McpStatus::Disabled);
     assert_eq!(fixture.text().matches("enabled = false").count(), 2, "{}", fixture.text());
+    fixture.end(&service).await;
+}
+
+/// A removed server gets seconds to end. Calls of the others see the new config at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn removed_server_that_does_not_end_delays_no_call_of_others() {
+    let fixture = Fixture::new();
+    let service = fixture.open_as_daemon().await;
+    let healthy = service.create(fixture.scripted("healthy", &[])).unwrap();
+    let deaf = service.create(fixture.scripted("deaf", &["--plan", "ignore=term,eof"])).unwrap();
+    until(&service, healthy, is_running).await;
+    until(&service, deaf, is_running).await;
+    let removed_at = Instant::now();
+    service.delete(deaf).unwrap();
+    assert!(!call(&service, healthy, "pid").await.is_empty());
+    let added = service.create(fixture.scripted("added", &[])).unwrap();
+    until(&service, added, is_running).await;
+    let n_servers = service.list().len();
+    assert!(removed_at.elapsed() < Duration::from_secs(4), "{:?}", removed_at.elapsed());
+    // `reload` waits for the end of what was removed before.
+    service.reload().await.unwrap();
+    assert!(removed_at.elapsed() >= Duration::from_secs(4), "{:?}", removed_at.elapsed());
+    assert_eq!((n_servers, fixture.marker.survivors().len()), (2, 2));
     fixture.end(&service).await;
 }
 
