@@ -5,6 +5,7 @@
 //! **Invariant:** neither arguments nor results are recorded.
 //! **Invariant:** every call that starts also finishes, even if its caller drops it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,7 +20,7 @@ use toolrack_mcp::Arguments;
 use toolrack_transport::{Delivery, RawJson};
 
 use crate::call::is_tool_error;
-use crate::error::ManagerError;
+use crate::error::{ManagerError, shorten_name};
 use crate::events::{CallOutcome, EventSender, ManagerEvent};
 use crate::manager::Shared;
 use crate::snapshot::McpConnection;
@@ -29,9 +30,17 @@ pub(crate) fn is_enabled() -> bool {
     LevelFilter::current() >= LevelFilter::INFO
 }
 
+/// Longest tool name in events and spans, which listeners keep. A caller can call any name.
+const MAX_EVENT_NAME_BYTES: usize = 256;
+
+/// The name of a called tool for events and spans.
+fn event_name(tool: &str) -> Cow<'_, str> {
+    if tool.len() <= MAX_EVENT_NAME_BYTES { tool.into() } else { shorten_name(tool).into() }
+}
+
 /// Span of a call. Names of spans are static, so exporters show `otel.name`: `mcp.{server}.{tool}`.
 pub(crate) fn span(connection: &McpConnection, tool: &str) -> Span {
-    let server = connection.name();
+    let (server, tool) = (connection.name(), event_name(tool));
     let transport = match connection.config.transport {
         McpTransport::Http { .. } => "tcp",
         _ => "pipe",
@@ -46,7 +55,7 @@ pub(crate) fn span(connection: &McpConnection, tool: &str) -> Span {
             connection.client().map(|client| tracing::field::display(client.revision())),
         "mcp.server.name" = server,
         "gen_ai.operation.name" = "execute_tool",
-        "gen_ai.tool.name" = tool,
+        "gen_ai.tool.name" = &*tool,
         "network.transport" = transport,
         "error.type" = Empty,
         "rpc.response.status_code" = Empty,
@@ -117,7 +126,7 @@ impl<'a> CallEventGuard<'a> {
             events: &shared.events,
             id: id.unwrap_or_else(|| shared.next_call_id.fetch_add(1, Ordering::Relaxed)),
             server: Arc::clone(&connection.name),
-            tool: tool.into(),
+            tool: event_name(tool).into(),
             started: Instant::now(),
             argument_bytes: match arguments {
                 Arguments::Raw(raw) => raw.get().len(),

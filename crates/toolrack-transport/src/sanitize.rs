@@ -34,6 +34,8 @@ pub fn sanitize_line(text: &str, max_chars: usize) -> String {
 /// The character to display, or `None` to drop it.
 fn sanitize_char(character: char) -> Option<char> {
     match character {
+        // Most text: none of the tables below is searched.
+        plain @ ' '..='~' => Some(plain),
         '\t' | '\n' | '\r' => Some(' '),
         // Joiners and selectors go too: a cut could leave one behind without the character that it joins.
         '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' => None,

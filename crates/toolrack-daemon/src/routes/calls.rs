@@ -23,6 +23,8 @@ use crate::problem::Problem;
 
 /// Maximum size of `text` in a response. `result` is complete.
 const MAX_TEXT_BYTES: usize = 64 << 10;
+/// The longest name of a tool or a server, as in the gateway.
+const MAX_NAME_BYTES: usize = 4 << 10;
 /// The longest timeout that a client can request.
 const MAX_TIMEOUT: Duration = Duration::from_hours(1);
 
@@ -106,6 +108,11 @@ pub(super) async fn create(
     // Looks at the first byte only: the arguments are forwarded as they are, without a parse.
     if !arguments.get().starts_with('{') {
         return Err(Problem::invalid("arguments", "must be an object"));
+    }
+    for (field, name) in [("tool", Some(&call.tool)), ("server", call.server.as_ref())] {
+        if name.is_some_and(|name| name.len() > MAX_NAME_BYTES) {
+            return Err(Problem::invalid(field, format!("has more than {MAX_NAME_BYTES} bytes")));
+        }
     }
     let number = app.service.manager().reserve_call_id();
     // Before the call starts, so that a cancel request that follows at once finds it.

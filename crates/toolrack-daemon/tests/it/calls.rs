@@ -96,6 +96,17 @@ async fn failed_calls_report_code_field_and_delivery() {
         let call = json!({ "tool": "one_echo", "arguments": arguments });
         check(call, 422, "VALIDATION_ERROR", Some("arguments")).await;
     }
+    for field in ["tool", "server"] {
+        let mut call = json!({ "tool": "echo", "server": "one" });
+        call[field] = json!("x".repeat(4_097));
+        check(call, 422, "VALIDATION_ERROR", Some(field)).await;
+    }
+    // The history keeps the name of an unknown tool short.
+    let long = json!({ "server": "one", "tool": "x".repeat(4_000) });
+    check(long, 404, "NOT_FOUND", None).await;
+    let calls = client.get("/api/calls?outcome=failed").await;
+    let n_bytes = calls.to_string().len();
+    assert!(n_bytes < 3_000, "{n_bytes}: {calls}");
     for timeout in [0, 3_600_001] {
         let call = json!({ "tool": "one_echo", "timeout_ms": timeout });
         check(call, 422, "VALIDATION_ERROR", Some("timeout_ms")).await;
