@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::Instant;
 use toolrack_config::{McpServerConfig, McpTransport};
 use toolrack_manager::{ManagerEvent, ManagerEvents};
 use toolrack_service::{
