@@ -75,8 +75,6 @@ const COSTS: &[(&str, Source)] = &[
     ("http-call-events", Measured("http-events-instructions", Toolrack, CALL_INSTRUCTIONS)),
     ("manager-call", Measured("manager-instructions", Manager, CALL_INSTRUCTIONS)),
     ("manager-call", Measured("manager-allocations", Manager, CALL_ALLOCATIONS)),
-    ("gateway-http-call", Measured("gateway-http-instructions", Gateway, CALL_INSTRUCTIONS)),
-    ("gateway-stdio-call", Measured("gateway-stdio-instructions", Gateway, CALL_INSTRUCTIONS)),
     ("list-of-5000-tools", Measured("tools-5000-instructions", Toolrack, CALL_INSTRUCTIONS)),
     ("connect", Measured("connect-instructions", Toolrack, CALL_INSTRUCTIONS)),
     ("idle-connection", Measured("idle-connections", Toolrack, CONNECTION_MEMORY)),

@@ -121,9 +121,7 @@ fn client_args(args: &BenchArgs, scenario: &Scenario, entry: Entry, calls: u32) 
 
 /// Runs the client in its own process, under callgrind if the scenario counts instructions.
 fn run_client(args: &ClientArgs) -> anyhow::Result<Outcome> {
-    // The instructions of a gateway are counted in the gateway, which the client starts.
-    let work = args.scenario.work;
-    let counts_instructions = work.counts_instructions() && work.subject() != Subject::Gateway;
+    let counts_instructions = args.scenario.work.counts_instructions();
     let mut command: Command = harness::own_program()?;
     if counts_instructions {
         command = harness::command("valgrind");

@@ -277,16 +277,6 @@ const SCENARIOS: &[Scenario] = &[
         GatewayStdio(InFlight(64)),
         "64 calls in flight through a gateway over stdio, 100 B",
     ),
-    row(
-        "gateway-http-instructions",
-        GatewayHttp(Instructions),
-        "User-space instructions of the gateway per sequential call over HTTP",
-    ),
-    row(
-        "gateway-stdio-instructions",
-        GatewayStdio(Instructions),
-        "User-space instructions of the gateway per sequential call over stdio",
-    ),
     row("gateway-memory", GatewayMemory, "Gateway with 100 servers of 10 tools and 1,000 sessions"),
 ];
 
@@ -415,7 +405,7 @@ impl Work {
             CliHelp => &[Toolrack, Mcporter, Inspector],
             CliFirstByte(_) => &[BareBlock, Toolrack],
             CliWarm | CliSize | ToolListInstructions | ConnectInstructions => &[Toolrack],
-            GatewayMemory | GatewayHttp(Instructions) | GatewayStdio(Instructions) => &[Gateway],
+            GatewayMemory => &[Gateway],
             GatewayHttp(_) | GatewayStdio(_) => &[Direct, Gateway, FastMcp],
         }
     }
@@ -460,11 +450,9 @@ impl Work {
             Stdio(Instructions) | Http(Instructions, ..) => {
                 (&[m::INSTRUCTIONS], &[TimesRmcp, TimesBestPeer])
             }
-            ToolListInstructions
-            | ConnectInstructions
-            | Manager(Instructions)
-            | GatewayHttp(Instructions)
-            | GatewayStdio(Instructions) => (&[m::INSTRUCTIONS], &[]),
+            ToolListInstructions | ConnectInstructions | Manager(Instructions) => {
+                (&[m::INSTRUCTIONS], &[])
+            }
             Stdio(Allocations) | Http(Allocations, ..) => {
                 (&[m::ALLOCATIONS, m::ALLOCATED_BYTES], &[TimesRmcp])
             }

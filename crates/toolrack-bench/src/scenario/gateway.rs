@@ -16,7 +16,6 @@ use crate::clients::cli_programs::{built_path, installed_path};
 use crate::clients::{BenchClient as _, Call, ClientName, Toolrack};
 use crate::metric::{self as m, Report};
 use crate::resource_usage;
-use crate::runner::instruction_count;
 use crate::server_process::{ServerCommand, ServerProcess};
 
 const PYTHON: &str = "tests/servers/python/fastmcp/venv/bin/python";
@@ -41,15 +40,12 @@ pub(crate) async fn run(client: ClientName, job: &Job) -> anyhow::Result<Report>
         ClientName::FastMcp => fastmcp_proxy(work)?,
         other => bail!("{other:?} is not a gateway"),
     };
-    let log = tempfile::NamedTempFile::new()?;
-    let is_counted = work.counts_instructions();
-    let command = if is_counted { under_callgrind(command, log.path())? } else { command };
     let mut call = Call::echo()?;
     if client == ClientName::Gateway {
         // Our gateway prefixes tool names with the server name.
         call.tool = "bench-0_echo";
     }
-    let mut report = if client == ClientName::Direct || is_stdio(work) {
+    let report = if client == ClientName::Direct || is_stdio(work) {
         let client = Toolrack::<false>::start(&command).await?;
         wait_for_tools(&client).await?;
         run_calls(job, client, &call).await?
@@ -62,15 +58,10 @@ pub(crate) async fn run(client: ClientName, job: &Job) -> anyhow::Result<Report>
         process.stop()?;
         report?
     };
-    if is_counted {
-        let printed = std::fs::read_to_string(log.path())?;
-        let count = instruction_count(&printed).context("callgrind counted nothing")?;
-        report.insert(m::INSTRUCTIONS, count);
-    }
     Ok(report)
 }
 
-/// Waits until the gateway has connected to its server, which takes longer under callgrind.
+/// Waits until the gateway has connected to its server.
 async fn wait_for_tools(client: &Toolrack<false>) -> anyhow::Result<()> {
     let are_listed = async {
         while client.list_tools().await? == 0 {
@@ -79,15 +70,6 @@ async fn wait_for_tools(client: &Toolrack<false>) -> anyhow::Result<()> {
         anyhow::Ok(())
     };
     timeout(LISTEN_TIMEOUT, are_listed).await.context("the gateway lists no tools")?
-}
-
-/// The same command under callgrind, which writes its count to the log. Started processes are not counted.
-fn under_callgrind(command: ServerCommand, log: &Path) -> anyhow::Result<ServerCommand> {
-    let program = command.program_text()?;
-    let options = ["--tool=callgrind".to_owned(), "--callgrind-out-file=/dev/null".to_owned()];
-    let log = format!("--log-file={}", log.display());
-    let args = options.into_iter().chain([log, program]).chain(command.args).collect();
-    Ok(ServerCommand { program: "valgrind".into(), args })
 }
 
 /// Whether the gateway and its clients use stdio.
