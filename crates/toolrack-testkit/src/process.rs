@@ -14,6 +14,9 @@ use crate::wait::poll;
 /// Time limit for a process to die of `SIGKILL`.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
+/// Time in which the threads of an exiting process end.
+const EXIT_TIME: Duration = Duration::from_secs(1);
+
 /// Unique environment value for the processes of a test. Children inherit it, even daemons in another session.
 ///
 /// Where the environment is filtered, pass the value as an argument instead (`scripted-server --marker VALUE`).
@@ -59,6 +62,19 @@ impl Marker {
 
     /// Running processes that carry the marker. Processes of other users are invisible.
     pub fn survivors(&self) -> Vec<Process> {
+        let mut found = self.scan();
+        // Until its last thread has ended, an exiting process looks like one that goes on without its main thread.
+        poll(EXIT_TIME, || {
+            let is_exiting = found.iter().any(|process| process.state == 'Z');
+            if is_exiting {
+                found = self.scan();
+            }
+            !is_exiting
+        });
+        found
+    }
+
+    fn scan(&self) -> Vec<Process> {
         let assignment = format!("{}={}", Self::VARIABLE, self.value);
         let carries = |pid: u32, file: &str, text: &str| {
             read_of_process(pid, file).split(|byte| *byte == 0).any(|part| part == text.as_bytes())
