@@ -2,7 +2,8 @@
 //!
 //! A server that floods a stream is read at the pace of the budget, and then waits for us as TCP makes it wait. The
 //! stdio transport slows its reads down in the same way. The data of an event costs nothing, because it is limited by
-//! its size; whatever else a stream contains is charged by the byte, so that nothing is free without end.
+//! its size; comments, unknown fields and the rest of an oversize event are charged by the byte, so that no part of a stream
+//! is read without a limit.
 
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ const MAX_PEAK_KIB: u64 = 320 << 10;
 const MAX_KEPT_KIB: u64 = 128 << 10;
 
 /// Share of one CPU that the daemon may use during an abuse, and the time that it may use in any case.
-const MAX_CPU_PERCENT: u32 = 150;
+const MAX_CPU_PERCENT: u32 = 130;
 const FREE_CPU: Duration = Duration::from_secs(1);
 
 /// Share of one CPU that the daemon may use after the removal, above that before the abuses: a task that spins would
@@ -62,9 +62,8 @@ const FREE_CPU: Duration = Duration::from_secs(1);
 const MAX_IDLE_CPU_PERCENT: u32 = 30;
 const IDLE_WINDOW: Duration = Duration::from_millis(600);
 
-/// Descriptors that may be open during and after the abuse, above those before. A server over HTTP may have 64 requests
-/// in progress, each on a connection.
-const MAX_OPEN_DESCRIPTORS: usize = 128;
+/// Descriptors that may be open during and after the abuse, above those before.
+const MAX_OPEN_DESCRIPTORS: usize = 64;
 const MAX_DESCRIPTORS: usize = 8;
 
 /// Growth of the home by one abuse: a server's log, its cached tools, and the history of the calls.

@@ -374,7 +374,7 @@ async fn revoked_key_ends_its_calls_streams_and_sessions() {
     .await
     .unwrap();
     check_problem(&revoked.request("GET", "/mcp", None).await, 401, "UNAUTHORIZED", None);
-    // A connection gives its place back, whatever it requests.
+    // The connection of a revoked key ends, also if it requests public pages only.
     eventually("the connection of the key has ended", async || !is_alive(&mut connections[0]))
         .await;
     assert!(is_alive(&mut connections[1]), "a connection of the other key has ended");
